@@ -1,0 +1,1 @@
+"""Measurements of fedroute that are too long for the tests."""

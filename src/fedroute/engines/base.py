@@ -1,0 +1,48 @@
+"""What every engine is: it runs one round of the chosen clients and yields their answers in order."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from fedroute.core import Algorithm, Context
+from fedroute.tree import Tree
+
+
+class Work(NamedTuple):
+    """One round's work, as plain data."""
+
+    round: int
+    seed: int
+    lr: float
+    clients: tuple[int, ...]  # ascending
+    batches: Mapping[int, list[Tensor]]  # client -> row indices of each of its steps
+
+
+class Answer(NamedTuple):
+    """What came back from one client: an update and its next private state, or why not."""
+
+    client: int
+    steps: int
+    update: Tree
+    private: Tree
+    loss: float
+    error: str = ""  # the traceback of a client that raised; update and private are then {}
+
+
+class Engine(Protocol):
+    """`run` yields one answer for each of work.clients, in that order; nothing it is given is changed."""
+
+    name: str
+
+    def run(self, server: Tree, privates: Mapping[int, Tree], work: Work) -> Iterator[Answer]: ...
+
+    def close(self) -> None: ...
+
+
+def context(alg: Algorithm, server: Tree, private: Tree, client: int, work: Work) -> Context:
+    """What client `client` may read in this round."""
+    seen = {k: server[k] for k in alg.broadcast}
+    steps = len(work.batches[client])
+    return Context(seen, private, torch.tensor(client), torch.tensor(steps), torch.tensor(0), work.lr)

@@ -1,0 +1,46 @@
+"""One client after the other: the definition that every other engine must equal."""
+
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from fedroute.core import Algorithm, run_client
+from fedroute.data.federation import Federation
+from fedroute.engines.base import Answer, Work, context
+from fedroute.randomness import seed_of
+from fedroute.tree import Tree
+
+
+@dataclass(frozen=True)
+class Sequential:
+    algorithm: Algorithm
+    federation: Federation
+    name: ClassVar[str] = "sequential"
+
+    def run(self, server: Tree, privates: Mapping[int, Tree], work: Work) -> Iterator[Answer]:
+        for client in work.clients:
+            yield answer(self.algorithm, self.federation, server, privates[client], client, work)
+
+    def close(self) -> None:
+        pass
+
+
+def answer(alg: Algorithm, federation: Federation, server: Tree, private: Tree, client: int, work: Work) -> Answer:
+    """One client's round, on one thread (so that results do not depend on the cores at hand) and with the global
+    random state, which dropout draws from, set by (seed, round, client) and restored."""
+    steps = work.batches[client]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed_of(work.seed, "client", work.round, federation.clients[client]))
+            ctx = context(alg, server, private, client, work)
+            update, kept, loss = run_client(alg, ctx, (federation.take(rows) for rows in steps))
+        return Answer(client, len(steps), update, kept, float(loss))
+    except Exception:  # a client's fault, whatever it is, must not end the others' round
+        return Answer(client, len(steps), {}, {}, float("nan"), traceback.format_exc())
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,78 @@
+"""Arithmetic on weights and on trees of tensors. Pure: nothing is changed in place."""
+
+import hashlib
+from collections.abc import Callable, Container, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Weights = dict[str, Tensor]
+"""Dotted name -> tensor; parameters and buffers alike."""
+Tree = dict[str, Any]
+"""Nested dicts with string keys and tensors as leaves: the only thing that crosses an engine."""
+
+
+def pick(w: Mapping[str, Tensor], names: Container[str]) -> Weights:
+    """The leaves named in `names`, in the order of `w`, which is the same in every process."""
+    return {k: v for k, v in w.items() if k in names}
+
+
+def axpy(a: float | Tensor, x: Mapping[str, Tensor], y: Weights) -> Weights:
+    """y + a x, leaf by leaf; leaves that x lacks stay as they are."""
+    if isinstance(a, Tensor):
+        return y | {k: y[k] + a * x[k] for k in x}
+    return y | {k: torch.add(y[k], x[k], alpha=a) for k in x}
+
+
+def zeros(w: Mapping[str, Tensor]) -> Weights:
+    """A zero for each leaf."""
+    return {k: torch.zeros_like(v) for k, v in w.items()}
+
+
+def tree_map(f: Callable[..., Tensor], tree: Tree, *others: Tree) -> Tree:
+    """f of the leaves that stand at the same place in all trees.
+
+    Raises KeyError where another tree lacks a key of the first."""
+    return {
+        k: tree_map(f, v, *(o[k] for o in others)) if isinstance(v, dict) else f(v, *(o[k] for o in others))
+        for k, v in tree.items()
+    }
+
+
+def flatten(tree: Tree, prefix: str = "") -> Weights:
+    """{"w": {"a.b": t}} -> {"w/a.b": t}. The slash keeps levels apart from the dots inside names."""
+    flat: Weights = {}
+    for k, v in tree.items():
+        if isinstance(v, dict):
+            flat |= flatten(v, f"{prefix}{k}/")
+        else:
+            flat[prefix + k] = v
+    return flat
+
+
+def unflatten(flat: Mapping[str, Tensor]) -> Tree:
+    """The inverse of `flatten`, but for empty dicts, which leave no trace in a flat tree."""
+    tree: Tree = {}
+    for path, v in flat.items():
+        *levels, name = path.split("/")
+        node = tree
+        for level in levels:
+            node = node.setdefault(level, {})
+        node[name] = v
+    return tree
+
+
+def nbytes(tree: Tree) -> int:
+    """Bytes of all leaves."""
+    return sum(t.numel() * t.element_size() for t in flatten(tree).values())
+
+
+def sha256(tree: Tree) -> str:
+    """A hash of names, dtypes, shapes and bits: equal hashes mean equal trees, bit for bit."""
+    h = hashlib.sha256()
+    for name, t in sorted(flatten(tree).items()):
+        t = t.detach().cpu().contiguous()
+        h.update(f"{name} {t.dtype} {tuple(t.shape)};".encode())
+        h.update(t.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return h.hexdigest()
