@@ -1,6 +1,11 @@
-"""A plain PyTorch loop over the same rows in the same batches: no federation, no averaging. The yardstick."""
+"""A plain PyTorch loop over the same rows in the same batches: no federation, no averaging. The yardstick.
+
+A batch is a slice of one tensor, the cheapest there is (gathering rows by an index costs a tenth more on the small
+model), as for the peers.
+"""
 
 import argparse
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -15,21 +20,21 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fused", action="store_true", help="one kernel for all of SGD")
 
 
-def build(job: Job) -> tuple[Train, object]:
-    nhwc = job.options.channels_last and any(isinstance(m, nn.Conv2d) for m in job.model)
+def build(job: Job) -> tuple[Train, Callable[[], nn.Module]]:
+    nhwc = job.options.channels_last and any(isinstance(m, nn.Conv2d) for m in job.model.modules())
     x, y, model = job.plan.x, job.plan.y, job.model
     if nhwc:
-        x, model = x.permute(0, 2, 3, 1).contiguous(), model.to(memory_format=torch.channels_last)
+        x, model = x.to(memory_format=torch.channels_last), model.to(memory_format=torch.channels_last)  # type: ignore
     optimizer = torch.optim.SGD(model.parameters(), lr=LR, fused=job.options.fused)
-    order, batch = torch.arange(len(y)), job.workload.batch
+    batch = job.workload.batch
 
     def train(rounds: range) -> None:
         for r in rounds:
             for client in job.plan.rounds[r]:
-                for index in order[job.plan.rows(client)].split(batch):
-                    images = x[index].permute(0, 3, 1, 2) if nhwc else x[index]
+                rows = job.plan.rows(client)
+                for images, labels in zip(x[rows].split(batch), y[rows].split(batch), strict=True):
                     optimizer.zero_grad()
-                    cross_entropy(model(images), y[index]).backward()
+                    cross_entropy(model(images), labels).backward()
                     optimizer.step()
 
     return train, lambda: model

@@ -10,9 +10,8 @@ from benchmarks.speed.turns import Job, Train, serve
 from benchmarks.speed.workloads import CLIENTS, LR, SAMPLED, Plan
 
 # FedLab imports torchvision for data sets that are not used here; torchvision has no build for every torch.
-for _name in ("torchvision", "torchvision.transforms", "torchvision.datasets"):
-    sys.modules.setdefault(_name, ModuleType(_name))
-sys.modules["torchvision"].transforms = sys.modules["torchvision.transforms"]
+_transforms = sys.modules.setdefault("torchvision.transforms", ModuleType("transforms"))
+sys.modules.setdefault("torchvision", ModuleType("torchvision")).__dict__.setdefault("transforms", _transforms)
 
 from fedlab.contrib.algorithm.fedavg import FedAvgSerialClientTrainer, FedAvgServerHandler  # noqa: E402
 from fedlab.contrib.dataset import FedDataset  # noqa: E402

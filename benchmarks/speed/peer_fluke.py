@@ -1,7 +1,6 @@
 """Contender: fluke, FedAvg with its FastDataLoader (slices, no shuffling), every evaluation off, models in memory."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fluke import DDict, FlukeENV
 from fluke.algorithms.fedavg import FedAVG
@@ -12,7 +11,7 @@ from fluke.server import Server
 from fluke.utils import FederationObserver
 from torch import nn
 
-from benchmarks.speed.turns import Job, Train, serve
+from benchmarks.speed.turns import Job, Spent, Train, serve
 from benchmarks.speed.workloads import CLASSES, CLIENTS, LR, SAMPLED
 
 
@@ -29,13 +28,14 @@ class Clock(FederationObserver):
     """The time of the rounds only: a fluke run ends with a last broadcast to everybody, which is not training."""
 
     def __init__(self) -> None:
-        self.seconds = self._start = 0.0
+        self.spent = self._start = Spent(0.0, 0.0)
 
     def start_round(self, round: int, global_model: object) -> None:
-        self._start = time.perf_counter()
+        self._start = Spent.now()
 
     def end_round(self, round: int) -> None:
-        self.seconds += time.perf_counter() - self._start
+        more = Spent.now().since(self._start)
+        self.spent = Spent(self.spent.wall + more.wall, self.spent.cpu + more.cpu)
 
 
 def build(job: Job) -> tuple[Train, Callable[[], nn.Module]]:
@@ -56,10 +56,10 @@ def build(job: Job) -> tuple[Train, Callable[[], nn.Module]]:
     clock = Clock()
     algorithm.set_callbacks([clock])
 
-    def train(rounds: range) -> float:
-        server.planned, clock.seconds = [plan.rounds[r] for r in rounds], 0.0
+    def train(rounds: range) -> Mapping[str, float | None]:
+        server.planned, clock.spent = [plan.rounds[r] for r in rounds], Spent(0.0, 0.0)
         algorithm.run(len(rounds), SAMPLED / CLIENTS)
-        return clock.seconds
+        return {"seconds": clock.spent.wall, "cpu_seconds": clock.spent.cpu}
 
     return train, lambda: server.model
 

@@ -1,5 +1,6 @@
 """Contender: pfl (Apple), FedAvg on its SimulatedBackend, in-memory tensors, weighted by data points."""
 
+import os
 from collections.abc import Callable
 
 import torch
@@ -37,6 +38,7 @@ class Module(nn.Module):
 
 
 def build(job: Job) -> tuple[Train, Callable[[], nn.Module]]:
+    os.environ.setdefault("PFL_PYTORCH_DEVICE", "cpu")  # else it looks for a GPU at every batch
     plan, module = job.plan, Module(job.model)
     users = [PyTorchTensorDataset((plan.x[plan.rows(i)], plan.y[plan.rows(i)]), user_id=str(i)) for i in range(CLIENTS)]
     cohort: list[int] = []  # the clients of the rounds to come, in order
@@ -50,7 +52,7 @@ def build(job: Job) -> tuple[Train, Callable[[], nn.Module]]:
     def train(rounds: range) -> None:
         """A further run of one algorithm object goes on where the last ended.
 
-        pfl evaluates in every round that evaluation_frequency divides, so in round 0, which is the warm-up, and in no other.
+        pfl evaluates in every round that evaluation_frequency divides: in round 0, the warm-up, and in no other.
         """
         nonlocal done
         cohort.extend(i for r in rounds for i in plan.rounds[r])

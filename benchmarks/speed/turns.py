@@ -15,9 +15,10 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -25,7 +26,24 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.speed import workloads
 
-Train = Callable[[range], "float | None"]  # trains these rounds; may return the seconds it took by its own clock
+
+class Spent(NamedTuple):
+    """Seconds by the wall and of the processor. They are the same where nothing else wants the core."""
+
+    wall: float
+    cpu: float
+
+    @classmethod
+    def now(cls) -> "Spent":
+        return cls(time.perf_counter(), time.process_time())
+
+    def since(self, start: "Spent") -> "Spent":
+        return Spent(self.wall - start.wall, self.cpu - start.cpu)
+
+
+Train = Callable[[range], Mapping[str, float | None] | None]
+"""Trains these rounds. It may return fields of the line that it knows better, by a clock of its own for example."""
+Build = Callable[["Job"], tuple[Train, Callable[[], nn.Module]]]
 PROBE = 1_000  # rows on which the loss is taken after a turn: did it train?
 
 
@@ -39,8 +57,12 @@ class Job:
     options: argparse.Namespace
 
 
-def serve(name: str, packages: Sequence[str], build: Callable[[Job], tuple[Train, Callable[[], nn.Module]]],
-          options: Callable[[argparse.ArgumentParser], object] = lambda parser: None) -> None:  # fmt: skip
+def serve(
+    name: str,
+    packages: Sequence[str],
+    build: Build,
+    options: Callable[[argparse.ArgumentParser], object] = lambda parser: None,
+) -> None:
     """Run the contender `name`.
 
     `build` sets it up and returns what trains some rounds and what gives the model as it then is. `packages` are the
@@ -70,17 +92,23 @@ def serve(name: str, packages: Sequence[str], build: Callable[[Job], tuple[Train
     versions = {p: importlib.metadata.version(p) for p in packages} | {"python": platform.python_version()}
 
     def turn(rounds: range) -> None:
-        samples = job.plan.samples(rounds)
-        cpu, start = time.process_time(), time.perf_counter()
-        own_clock = train(rounds)
-        wall, cpu = time.perf_counter() - start, time.process_time() - cpu
-        seconds = wall if own_clock is None else own_clock
-        say(
-            contender=args.label, workload=workload.name, batch=workload.batch, samples=samples,
-            seconds=seconds, cpu_seconds=cpu, samples_per_s=samples / seconds, rounds=len(rounds),
-            peak_rss_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-            probe_loss=_probe(model(), job.plan), versions=versions,
-        )  # fmt: skip
+        start = Spent.now()
+        own = train(rounds) or {}
+        spent = Spent.now().since(start)
+        line = {
+            "contender": args.label,
+            "workload": workload.name,
+            "batch": workload.batch,
+            "rounds": len(rounds),
+            "samples": job.plan.samples(rounds),
+            "seconds": spent.wall,
+            "cpu_seconds": spent.cpu,
+            "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "probe_loss": _probe(model(), job.plan),
+            "versions": versions,
+        }
+        line |= own
+        say(**line, samples_per_s=line["samples"] / line["seconds"])
 
     if not args.turns:
         turn(range(args.rounds or workload.rounds))
@@ -101,7 +129,6 @@ def keep_big_blocks() -> None:
     libc.mallopt(mmap_threshold, 32 << 20)  # the most it accepts
     libc.mallopt(trim_threshold, 512 << 20)
     libc.mallopt(top_pad, 64 << 20)
-
 
 
 @torch.no_grad()

@@ -4,8 +4,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedroute.core import Algorithm, Context, Task
+    from fedroute.core import Algorithm, Context
     from fedroute.data.federation import Federation
+    from fedroute.task import Task
     from fedroute.training import fit
 
 __version__ = "0.1.0"
@@ -13,7 +14,7 @@ _HOME = {
     "Algorithm": "core",
     "Context": "core",
     "Federation": "data.federation",
-    "Task": "core",
+    "Task": "task",
     "fit": "training",
 }
 __all__ = ["Algorithm", "Context", "Federation", "Task", "fit"]

@@ -1,21 +1,20 @@
 """What an algorithm is, and the one definition of a client's round. Read this file first."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call, grad_and_value
-from torch.nn.functional import cross_entropy
 
 from fedroute.optim import Optimizer, Sgd
-from fedroute.tree import Tree, Weights, pick
+from fedroute.task import Batch, Loss, Task
+from fedroute.tree import Tree, Weights, pick, tree_map
 
-Batch = dict[str, Tensor]  # "x": (B, ...), "y": (B,) or what the task's loss takes
-Loss = Callable[[Any, Batch], Tensor]
-NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+__all__ = ["Algorithm", "Batch", "Context", "Loss", "Task", "run_client"]
+BY_TRAINING = ("optimizer", "server_optimizer", "server_lr", "task")  # fields that no algorithm's config part sets
 
 
 class Context(NamedTuple):
@@ -29,43 +28,6 @@ class Context(NamedTuple):
     lr: float  # the learning rate of this round
 
 
-class Task:
-    """A model as a pure function of its weights, each weight with a role, and what is minimised.
-
-    `roles`: name prefix -> role ("body", "head", "router"); what no prefix names is "body". Weights of
-    normalisation layers have the role "norm", found by the type of their module and never by name.
-    `loss(out, batch)`: () tensor; cross entropy of the logits by default."""
-
-    def __init__(self, module: nn.Module, roles: dict[str, str] | None = None, loss: Loss | None = None):
-        self.module, self.loss = module, loss or (lambda out, batch: cross_entropy(out, batch["y"]))
-        state = module.state_dict(keep_vars=True)
-        first = {id(v): k for k, v in reversed(state.items())}  # of tied weights the first name stands for all
-        self.names = tuple(k for k, v in state.items() if first[id(v)] == k)
-        self.trainable = tuple(k for k, p in module.named_parameters() if p.requires_grad and k in self.names)
-        frozen = {k for k, p in module.named_parameters() if not p.requires_grad}
-        self.travels = frozenset(self.names) - frozen  # what training changes
-        norms = {n for n, m in module.named_modules() if isinstance(m, NORMS)}
-        self.roles = {k: self._role(k, norms, roles or {}) for k in self.names}
-        self.variances = {k: k[:-3] + "mean" for k in self.names if k.endswith("running_var")}
-
-    @staticmethod
-    def _role(name: str, norms: set[str], roles: dict[str, str]) -> str:
-        given = [p for p in roles if name.startswith(p)]
-        return roles[max(given, key=len)] if given else "norm" if name.rpartition(".")[0] in norms else "body"
-
-    def init(self) -> Weights:
-        state = self.module.state_dict()
-        return {k: state[k].detach().clone() for k in self.names}
-
-    def named(self, *private: str) -> frozenset[str]:
-        """The weights with one of these roles, or names. Raises ValueError for one that fits no weight."""
-        for p in private:
-            if p not in self.roles.values() and p not in self.names:
-                known = sorted({*self.roles.values()})
-                raise ValueError(f"private: no weight has the role or name {p!r}; the roles here: {known}")
-        return frozenset(k for k, role in self.roles.items() if role in private or k in private)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Algorithm:
     """Federated averaging (McMahan et al. 2017, algorithm 1). Another algorithm overrides what it does otherwise."""
@@ -76,12 +38,19 @@ class Algorithm:
     server_lr: float = 1.0
     task: Task = field(default=None, repr=False)  # type: ignore[assignment]  # bound by fit
     broadcast: ClassVar[tuple[str, ...]] = ("w",)  # keys of the server's state that clients see
+    sends: ClassVar[dict[str, str]] = {"dw": "change of the shared weights"}  # what an update is made of
     weighting: ClassVar[str] = "examples"  # how clients are weighted where the config does not say
+    uncapped: ClassVar[str] = ""  # why the config must not cap a client's say, where it must not
 
     def bind(self, task: Task) -> Self:
-        """This algorithm on that task. Raises ValueError where they do not fit."""
+        """This algorithm on that task. Raises InputError where they do not fit."""
         task.named(*self.private)
         return replace(self, task=task)
+
+    def describe(self) -> dict[str, Any]:
+        """Its name (that of its file) and its own options, as a config gives them."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in BY_TRAINING}
+        return {"name": type(self).__module__.rpartition(".")[2]} | own
 
     @cached_property
     def kept(self) -> frozenset[str]:
@@ -99,17 +68,13 @@ class Algorithm:
 
     def aggregate(self, server: Tree, mean: Tree, share: float) -> Tree:
         """`mean`: weighted mean of the updates that came back; `share`: their say in the whole federation, 0..1."""
-        return server | self.server_step(server, mean["dw"])
-
-    def server_step(self, server: Tree, dw: Weights) -> Tree:
-        w, p = server["w"], pick(dw, self.task.trainable)
-        down = {k: -v for k, v in p.items()}
-        new, opt = self.server_optimizer.update(down, server["opt"], pick(w, p), self.server_lr)
+        w, dw, p = server["w"], mean["dw"], pick(mean["dw"], self.task.trainable)
+        new, opt = self.server_optimizer.update({k: -p[k] for k in p}, server["opt"], pick(w, p), self.server_lr)
         means = {var: dw[mean] for var, mean in self.task.variances.items() if var in dw}
         for k in dw.keys() - p.keys():  # buffers: pooled mean and variance (law of total variance); whole counts
             d = dw[k] if w[k].is_floating_point() else dw[k].round()
             new[k] = (w[k] + d - means[k] ** 2).clamp(min=0) if k in means else (w[k] + d).to(w[k].dtype)
-        return {"w": {k: new.get(k, v) for k, v in w.items()}, "opt": opt}
+        return server | {"w": {k: new.get(k, v) for k, v in w.items()}, "opt": opt}
 
     # at the client: pure, written for one client, mapped over many by an engine
     def begin(self, ctx: Context) -> Tree:
@@ -140,7 +105,7 @@ class Algorithm:
     # in use
     def personal(self, server: Tree, private: Tree) -> Weights:
         """The weights this client predicts with."""
-        return server["w"] | private["w"]
+        return {**server["w"], **private["w"]}
 
     def adapt(self, ctx: Context, batches: Iterable[Batch]) -> Tree:
         """The private state of a client that looks at its own data without taking part: a newcomer's, and, for
@@ -149,21 +114,36 @@ class Algorithm:
 
     def grad(self, w: Weights, batch: Batch, ctx: Context) -> tuple[Weights, Weights, Tensor]:
         """(gradient of the trainable weights, new buffers, loss) on a batch."""
-        frozen = {k: v for k, v in w.items() if k not in self.task.trainable}
+        p = pick(w, self.task.trainable)
 
         def f(p: Weights) -> tuple[Tensor, Weights]:
-            buffers = {k: v.clone() for k, v in frozen.items()}
+            buffers = {k: v.clone() for k, v in w.items() if k not in p}
             out = functional_call(self.task.module, p | buffers, (batch["x"],))
             return self.loss(out, batch, ctx), buffers
 
-        g, (loss, buffers) = grad_and_value(f, has_aux=True)(pick(w, self.task.trainable))
-        return g, buffers, loss
+        try:
+            p = {k: v.detach().requires_grad_() for k, v in p.items()}
+        except RuntimeError:  # inside a transform of torch.func
+            g, (loss, buffers) = grad_and_value(f, has_aux=True)(p)
+            return g, buffers, loss
+        with torch.enable_grad():  # the same, a tenth faster
+            loss, buffers = f(p)
+            g = dict(zip(p, torch.autograd.grad(loss, tuple(p.values()), materialize_grads=True), strict=True))
+        return g, {k: v.detach() for k, v in buffers.items()}, loss.detach()
+
+
+def laid_out(tree: Tree, format: torch.memory_format) -> Tree:
+    """The same numbers, those of images and their convolutions in this order in memory."""
+    return tree_map(lambda v: v.contiguous(memory_format=format) if v.dim() == 4 else v, tree)
 
 
 def run_client(alg: Algorithm, ctx: Context, batches: Iterable[Batch]) -> tuple[Tree, Tree, Tensor]:
     """One client's round: (update, next private state, mean loss). Every engine computes this, for every client."""
+    server, private = (laid_out(tree, alg.task.format) for tree in (ctx.server, ctx.private))
+    ctx = ctx._replace(server=server, private=private)
     carry, total, t = alg.begin(ctx), torch.zeros(()), 0
     for t, batch in enumerate(batches, 1):
         carry, loss = alg.step(carry, batch, ctx._replace(step=torch.tensor(t - 1)))
         total = total + loss
-    return *alg.end(carry, ctx), total / max(t, 1)
+    update, private = (laid_out(tree, torch.contiguous_format) for tree in alg.end(carry, ctx))
+    return update, private, total / max(t, 1)

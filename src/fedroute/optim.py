@@ -7,18 +7,26 @@ the clients' updates (Reddi et al. 2021, "Adaptive Federated Optimization", algo
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from fedroute.errors import InputError
+from fedroute.options import from_options, nearest
 from fedroute.tree import Tree, Weights, axpy, zeros
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+NotNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """What every optimiser is. `weight_decay` is the coefficient of w in the step, 0 by default."""
+    """What every optimiser is. `weight_decay` is the coefficient of w in the gradient (L2), 0 by default."""
 
-    weight_decay: float = 0.0
+    weight_decay: NotNegative = 0.0
 
     def init(self, w: Weights) -> Tree:
         """The state for weights `w`; {} where there is none."""
@@ -34,10 +42,10 @@ class Optimizer:
 
 @dataclass(frozen=True, kw_only=True)
 class Sgd(Optimizer):
-    """v <- momentum v + (1 - dampening) g (v = g at first, as torch.optim.SGD); w <- w - lr v, or
-    w - lr (g + momentum v) with `nesterov`. Weight decay is added to the gradient (L2)."""
+    """v <- momentum v + g (v = 0 at first); w <- w - lr v, or w - lr (g + momentum v) with `nesterov`, as in
+    torch.optim.SGD."""
 
-    momentum: float = 0.0
+    momentum: Share = 0.0
     nesterov: bool = False
 
     def init(self, w: Weights) -> Tree:
@@ -53,85 +61,104 @@ class Sgd(Optimizer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Adaptive(Optimizer):
-    """w <- w - lr m / (sqrt(v) + eps); the subclasses say what v is."""
+class Adaptive(Optimizer):
+    """m <- beta1 m + (1 - beta1) g; v by `second`, from `initial` on; w <- w - lr m / (sqrt(v) + eps)."""
 
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    bias_correction: bool = True
-    decoupled: bool = False  # AdamW: decay the weights by lr * weight_decay and not the gradient
+    beta1: Share = 0.9
+    eps: Positive = 1e-8
+    initial: NotNegative = 0.0  # of v
 
     def init(self, w: Weights) -> Tree:
-        count = torch.zeros((), dtype=torch.int64, device=next(iter(w.values())).device if w else None)
-        return {"m": zeros(w), "v": zeros(w), "count": count}
+        return {"m": zeros(w), "v": {k: torch.full_like(x, self.initial) for k, x in w.items()}}
 
     def second(self, v: Tensor, g: Tensor) -> Tensor:
-        b = self.betas[1]
-        return b * v + (1 - b) * g * g
+        raise NotImplementedError(type(self).__name__)
+
+    def moments(self, g: Weights, state: Tree) -> tuple[Weights, Weights]:
+        m = {k: torch.lerp(state["m"][k], x, 1 - self.beta1) for k, x in g.items()}
+        return m, {k: self.second(state["v"][k], x) for k, x in g.items()}
+
+    def update(self, g: Weights, state: Tree, w: Weights, lr: float) -> tuple[Weights, Tree]:
+        m, v = self.moments(self._decayed(g, w), state)
+        d = {k: m[k] / (v[k].sqrt() + self.eps) for k in g}
+        return axpy(-lr, d, w), {"m": state["m"] | m, "v": state["v"] | v}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adam(Adaptive):
+    """v <- beta2 v + (1 - beta2) g^2 (Kingma and Ba 2015, algorithm 1), as in torch.optim.Adam; `bias_correction` is
+    theirs. `decoupled` decays the weights by lr weight_decay and not the gradient: AdamW (Loshchilov and Hutter 2019,
+    algorithm 2), as in torch.optim.AdamW."""
+
+    beta2: Share = 0.999
+    bias_correction: bool = True
+    decoupled: bool = False
+
+    def init(self, w: Weights) -> Tree:
+        some = next(iter(w.values()), torch.zeros(()))
+        return super().init(w) | {"count": torch.zeros((), dtype=torch.int64, device=some.device)}
+
+    def second(self, v: Tensor, g: Tensor) -> Tensor:
+        return torch.lerp(v, g * g, 1 - self.beta2)
 
     def update(self, g: Weights, state: Tree, w: Weights, lr: float) -> tuple[Weights, Tree]:
         if self.decoupled:
             w = w | {k: w[k] * (1 - lr * self.weight_decay) for k in g}
-        else:
-            g = self._decayed(g, w)
-        b1, b2 = self.betas
+        m, v = self.moments(g if self.decoupled else self._decayed(g, w), state)
         count = state["count"] + 1
-        m = {k: b1 * state["m"][k] + (1 - b1) * g[k] for k in g}
-        v = {k: self.second(state["v"][k], g[k]) for k in g}
-        c1: Tensor | float = 1 - b1**count if self.bias_correction else 1.0
-        c2: Tensor | float = 1 - b2**count if self.bias_correction else 1.0
-        d = {k: (m[k] / c1) / ((v[k] / c2).sqrt() + self.eps) for k in g}
+        d = {k: self._debiased(m[k], self.beta1, count) for k in g}
+        d = {k: d[k] / (self._debiased(v[k], self.beta2, count).sqrt() + self.eps) for k in g}
         return axpy(-lr, d, w), {"m": state["m"] | m, "v": state["v"] | v, "count": count}
 
+    def _debiased(self, x: Tensor, beta: float, count: Tensor) -> Tensor:
+        """x / (1 - beta^count), by expm1, so that the difference keeps its digits in float32."""
+        return x / -torch.expm1(count.to(x.dtype) * math.log(beta)) if self.bias_correction and beta else x
+
 
 @dataclass(frozen=True, kw_only=True)
-class Adam(_Adaptive):
-    """Kingma and Ba 2015, algorithm 1; `decoupled=True` is AdamW (Loshchilov and Hutter 2019, algorithm 2)."""
+class Yogi(Adaptive):
+    """v <- v - (1 - beta2) sign(v - g^2) g^2 (Zaheer et al. 2018, algorithm 2)."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Yogi(_Adaptive):
-    """v <- v - (1 - b2) sign(v - g^2) g^2 (Zaheer et al. 2018)."""
+    beta2: Share = 0.999
 
     def second(self, v: Tensor, g: Tensor) -> Tensor:
-        return v - (1 - self.betas[1]) * torch.sign(v - g * g) * g * g
+        return v - (1 - self.beta2) * torch.sign(v - g * g) * g * g
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adagrad(_Adaptive):
-    """v <- v + g^2; with betas[0] = 0 (the default here) that of Duchi et al. 2011."""
+class Adagrad(Adaptive):
+    """v <- v + g^2 (Duchi et al. 2011), as in torch.optim.Adagrad; beta1 > 0 adds momentum."""
 
-    betas: tuple[float, float] = (0.0, 1.0)
+    beta1: Share = 0.0
+    eps: Positive = 1e-10
 
     def second(self, v: Tensor, g: Tensor) -> Tensor:
         return v + g * g
 
-    def update(self, g: Weights, state: Tree, w: Weights, lr: float) -> tuple[Weights, Tree]:
-        if self.bias_correction:  # a sum is not a mean: there is no bias to correct
-            return Adagrad(
-                weight_decay=self.weight_decay, betas=self.betas, eps=self.eps, bias_correction=False
-            ).update(g, state, w, lr)
-        return super().update(g, state, w, lr)
+
+SERVER_OPTIMIZERS: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {
+    "sgd": (Sgd, {}),
+    "momentum": (Sgd, {"momentum": 0.9}),
+    "adagrad": (Adagrad, {"eps": 1e-3}),
+    "adam": (Adam, {"beta2": 0.99, "eps": 1e-3, "bias_correction": False}),
+    "yogi": (Yogi, {"beta2": 0.99, "eps": 1e-3}),
+}
+"""Name -> (class, its defaults at a server), for `server_optimizer`."""
 
 
 def server_optimizer(name: str, **options: float) -> Optimizer:
-    """sgd, momentum, adagrad, adam or yogi as Reddi et al. 2021 use them at the server:
-    no bias correction, eps (their tau) 1e-3, betas (0.9, 0.99); momentum 0.9.
+    """sgd, momentum, adagrad, adam or yogi as Reddi et al. 2021 use them at the server (algorithm 2, appendix D):
+    beta1 0.9 (adagrad: 0), beta2 0.99, eps (their tau) 1e-3, v starting at tau^2, no bias correction; momentum 0.9.
+    `options`: other values for these, by the names of the class's fields.
 
-    Raises ValueError for another name."""
-    adaptive = {"betas": (0.9, 0.99), "eps": 1e-3, "bias_correction": False}
-    match name:
-        case "sgd":
-            return Sgd(**options)  # type: ignore[arg-type]
-        case "momentum":
-            return Sgd(**({"momentum": 0.9} | options))  # type: ignore[arg-type]
-        case "adagrad":
-            return Adagrad(**(adaptive | {"betas": (0.0, 1.0)} | options))  # type: ignore[arg-type]
-        case "adam":
-            return Adam(**(adaptive | options))  # type: ignore[arg-type]
-        case "yogi":
-            return Yogi(**(adaptive | options))  # type: ignore[arg-type]
-    raise ValueError(f"no server optimiser {name!r}: take sgd, momentum, adagrad, adam or yogi")
+    Raises InputError for another name or option, or a value out of range."""
+    if name not in SERVER_OPTIMIZERS:
+        raise InputError(f"training.server_optimizer: no {name!r}; {nearest(name, SERVER_OPTIMIZERS)}")
+    cls, defaults = SERVER_OPTIMIZERS[name]
+    made = from_options(cls, defaults | options, "training.server_optimizer")
+    if isinstance(made, Adaptive) and "initial" not in options:
+        return from_options(cls, defaults | options | {"initial": made.eps**2}, "training.server_optimizer")
+    return made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,27 +169,28 @@ class Schedule:
     "cosine" (from 1 towards `floor` over all rounds). `warmup`: rounds over which the factor first rises
     linearly to that of the schedule."""
 
-    name: str = "constant"
-    gamma: float = 0.1
-    every: int = 30
-    floor: float = 0.0
-    warmup: int = 0
+    name: Literal["constant", "step", "exponential", "cosine"] = "constant"
+    gamma: Annotated[float, Field(gt=0, le=1)] = 0.1
+    every: Annotated[int, Field(ge=1)] = 30
+    floor: Annotated[float, Field(ge=0, le=1)] = 0.0
+    warmup: Annotated[int, Field(ge=0)] = 0
 
     def factor(self, round: int, rounds: int) -> float:
         """`round` in 0..rounds-1."""
         rise = min(1.0, (round + 1) / (self.warmup + 1))
         match self.name:
-            case "constant":
-                return rise
             case "step":
                 return rise * self.gamma ** (round // self.every)
             case "exponential":
                 return rise * self.gamma**round
             case "cosine":
                 return rise * (self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * round / rounds)))
-        raise ValueError(f"no schedule {self.name!r}: take constant, step, exponential or cosine")
+            case "constant":
+                return rise
 
 
-def as_floats(options: Mapping[str, object]) -> dict[str, float]:
-    """Options of a config as numbers, for the makers above."""
-    return {k: float(v) for k, v in options.items()}  # type: ignore[arg-type]
+def schedule(spec: str | Mapping[str, Any]) -> Schedule:
+    """A schedule from a config's training.schedule: a name, or a name with options.
+
+    Raises InputError for an unknown name or key, or a value out of range."""
+    return from_options(Schedule, {"name": spec} if isinstance(spec, str) else spec, "training.schedule")

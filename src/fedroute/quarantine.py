@@ -1,11 +1,14 @@
 """Which answers may enter the mean: an update that is broken is left out with its client and the reason."""
 
+import math
 from typing import NamedTuple
 
-import torch
+from torch import Tensor
 
 from fedroute.engines.base import Answer
 from fedroute.tree import Tree, flatten
+
+BOUND = 1e6
 
 
 class Quarantined(NamedTuple):
@@ -14,28 +17,46 @@ class Quarantined(NamedTuple):
     reason: str
 
 
-def fault(answer: Answer, pattern: Tree, bound: float = 1e6) -> str:
-    """Why this answer must stay out, or "". `pattern`: an update of the declared form, whose values do not matter.
+def fault(answer: Answer, pattern: Tree, bound: float = BOUND, planned: int | None = None) -> str:
+    """Why this answer must stay out, or "".
 
-    Refused: a client that raised; missing, renamed or undeclared tensors; another shape or dtype; NaN or Inf;
-    a value beyond `bound` in magnitude; a step count below 0."""
+    pattern: an update of the declared form, whose values do not matter. bound: the largest magnitude a value may have;
+    a variance, which is a square, may have its square. (A weight that is of use is below 100 or so; 1e6 leaves room
+    for statistics of columns that nobody scaled, and stays far from where float32 sums lose the others' digits.)
+    planned: the steps this client was asked for.
+
+    Refused: a client that raised; missing, renamed or undeclared tensors; another shape or dtype; NaN or Inf; a value
+    beyond the bound; a step count below 0 or over what was planned."""
     if answer.error:
         return "raised " + answer.error.strip().rpartition("\n")[2]
-    if answer.steps < 0:
-        return f"claims {answer.steps} steps"
+    if answer.steps < 0 or (planned is not None and answer.steps > planned):
+        return f"claims {answer.steps} steps" + ("" if planned is None else f", asked for {planned}")
+    if not isinstance(answer.update, dict):
+        return f"sent a {type(answer.update).__name__} and no update"
     got, want = flatten(answer.update), flatten(pattern)
     if missing := want.keys() - got.keys():
         return f"lacks {min(missing)}"
     if extra := got.keys() - want.keys():
         return f"sent the undeclared {min(extra)}"
     for name, t in got.items():
+        if not isinstance(t, Tensor):
+            return f"{name} is a {type(t).__name__}, declared a tensor"
         if t.shape != want[name].shape:
             return f"{name} has shape {tuple(t.shape)}, declared {tuple(want[name].shape)}"
         if t.dtype != want[name].dtype:
             return f"{name} is {t.dtype}, declared {want[name].dtype}"
-        top = t.abs().max() if t.numel() else torch.zeros(())
-        if not bool(torch.isfinite(top)):
+        top = magnitude(t)
+        if not math.isfinite(top):
             return f"{name} has NaN or Inf"
-        if bool(top > bound):
-            return f"{name} has a value of {float(top):.3g}, beyond {bound:g}"
+        limit = bound**2 if name.endswith("running_var") else bound
+        if top > limit:
+            return f"{name} has a value of {top:.3g}, beyond {limit:g} (training.update_bound says otherwise)"
     return ""
+
+
+def magnitude(t: Tensor) -> float:
+    """The largest absolute value; 0 of nothing, NaN where there is one."""
+    if not t.numel():
+        return 0.0
+    low, high = (float(v) for v in t.detach().aminmax())
+    return math.nan if math.isnan(low) or math.isnan(high) else max(-low, high)

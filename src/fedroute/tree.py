@@ -40,26 +40,27 @@ def tree_map(f: Callable[..., Tensor], tree: Tree, *others: Tree) -> Tree:
     }
 
 
-def flatten(tree: Tree, prefix: str = "") -> Weights:
-    """{"w": {"a.b": t}} -> {"w/a.b": t}. The slash keeps levels apart from the dots inside names."""
-    flat: Weights = {}
+def flatten(tree: Tree, prefix: str = "", *, whole: bool = False) -> Weights:
+    """{"w": {"a.b": t}} -> {"w/a.b": t}. The slash keeps levels apart from the dots inside names.
+
+    Empty dicts, such as the state of plain SGD, leave no trace, or with `whole` an empty tensor under a name that ends
+    with a slash, so that `unflatten` gives them back."""
+    flat: Weights = {prefix: torch.zeros(0)} if whole and prefix and not tree else {}
     for k, v in tree.items():
-        if isinstance(v, dict):
-            flat |= flatten(v, f"{prefix}{k}/")
-        else:
-            flat[prefix + k] = v
+        flat |= flatten(v, f"{prefix}{k}/", whole=whole) if isinstance(v, dict) else {prefix + k: v}
     return flat
 
 
 def unflatten(flat: Mapping[str, Tensor]) -> Tree:
-    """The inverse of `flatten`, but for empty dicts, which leave no trace in a flat tree."""
+    """The inverse of `flatten` with `whole`."""
     tree: Tree = {}
     for path, v in flat.items():
         *levels, name = path.split("/")
         node = tree
         for level in levels:
             node = node.setdefault(level, {})
-        node[name] = v
+        if name:
+            node[name] = v
     return tree
 
 

@@ -1,10 +1,13 @@
 """How much each client counts in the mean of the updates: its say."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field
-from torch import Tensor
+
+if TYPE_CHECKING:  # a config is read without torch
+    from torch import Tensor
+
+    from fedroute.tree import Tree
 
 
 class Weighting(BaseModel):
@@ -17,14 +20,18 @@ class Weighting(BaseModel):
     power: float = Field(0.5, ge=0, le=1)
     cap: float = Field(1.0, gt=0, le=1)
 
-    def raw(self, sizes: Tensor) -> Tensor:
+    def raw(self, sizes: "Tensor") -> "Tensor":
         """(n,) float64, not normalised and not capped: a function of each client alone."""
+        import torch
+
         n = sizes.double()
         exponent = {"examples": 1.0, "uniform": 0.0, "power": self.power}[self.by]
         return torch.where(n > 0, n**exponent, torch.zeros_like(n))
 
-    def say(self, sizes: Tensor) -> Tensor:
+    def say(self, sizes: "Tensor") -> "Tensor":
         """(n,) float64, >= 0, sum 1: the say of clients with these training rows; 0 for a client without rows."""
+        import torch
+
         p = self.raw(sizes)
         p = p / p.sum().clamp(min=torch.finfo(p.dtype).tiny)
         limit = max(self.cap, 1 / max(1, int((p > 0).sum())))
@@ -35,3 +42,45 @@ class Weighting(BaseModel):
             room = 1 - limit * int(capped.sum())
             p = torch.where(capped, torch.full_like(p, limit), free * room / free.sum().clamp(min=1e-300))
         return p
+
+
+class RunningMean:
+    """The weighted mean of updates as they come, summed in the order of coming, so that no two need be held at once
+    (with a cap, which looks at all sizes, they are held until the end). A client never added leaves no trace."""
+
+    def __init__(self, weighting: Weighting) -> None:
+        self.weighting = weighting
+        self.total: Tree = {}
+        self.weight = 0.0
+        self.sizes: list[int] = []
+        self.held: list[Tree] = []
+
+    def add(self, update: "Tree", size: int) -> None:
+        """`size`: the client's training rows."""
+        import torch
+
+        self.sizes.append(size)
+        if self.weighting.cap < 1:
+            self.held.append(update)
+        else:
+            self._sum(update, float(self.weighting.raw(torch.tensor(size))))
+
+    def _sum(self, update: "Tree", a: float) -> None:
+        from fedroute.tree import tree_map
+
+        if not self.total:
+            self.total = tree_map(lambda x: x * a, update)
+        else:
+            tree_map(lambda t, x: t.add_(x, alpha=a), self.total, update)
+        self.weight += a
+
+    def value(self) -> "Tree":
+        """The mean. The say of those added sums to one."""
+        import torch
+
+        from fedroute.tree import tree_map
+
+        if self.held:
+            for update, a in zip(self.held, self.weighting.say(torch.tensor(self.sizes)).tolist(), strict=True):
+                self._sum(update, a)
+        return tree_map(lambda t: t / self.weight, self.total)

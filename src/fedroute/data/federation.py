@@ -1,13 +1,18 @@
 """A federation: named clients and their rows, each row in the training, validation or test part of one client."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedroute.core import Batch
-from fedroute.data.split import Split, split_rows
+from fedroute.data.partition import assign, client_names
+from fedroute.data.spec import Partition, Split
+from fedroute.data.split import split_rows
+from fedroute.data.table import TableSchema
 from fedroute.errors import InputError
 
 
@@ -15,11 +20,12 @@ from fedroute.errors import InputError
 class Federation:
     """All rows once, in contiguous tensors; a client's part is an index into them.
 
-    x: (R, ...) float, or uint8 images (read as 0..1 after `scale`); y: (R,) int64 class codes into `labels`,
+    x: (R, ...) float, or uint8 images (read as 0..1 by `take`); y: (R,) int64 class codes into `labels`,
     or any tensor of R rows that the task's loss takes (then `labels` is empty).
     clients: names, sorted; a client's number is its place here, so that the order of listing never matters.
     train, validation, test: one (n,) int64 index per client. notes: what loading found and did, for the user.
-    columns: names of the columns of x where x is a table."""
+    columns: names of the columns of x where x is a table; table: what they mean and how a query is encoded.
+    time: (R,) float64, seconds or the numbers given, where the source has a time column."""
 
     name: str
     x: Tensor
@@ -30,6 +36,8 @@ class Federation:
     test: tuple[Tensor, ...]
     labels: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    table: TableSchema | None = None
+    time: Tensor | None = field(default=None, repr=False)
     notes: tuple[str, ...] = field(default=(), repr=False)
 
     def take(self, index: Tensor) -> Batch:
@@ -41,13 +49,22 @@ class Federation:
         """(N,) int64, the rows of each client in a part."""
         return torch.tensor([len(i) for i in getattr(self, part)])
 
+    def owner(self) -> Tensor:
+        """(R,) int64, the client of each row."""
+        found = torch.full((len(self.x),), -1)
+        for part in (self.train, self.validation, self.test):
+            for i, rows in enumerate(part):
+                found[rows] = i
+        return found
+
     @classmethod
     def from_arrays(
         cls,
         x: Tensor,
         y: Tensor,
-        client: Sequence[str],
+        client: Sequence[str] | None = None,
         *,
+        partition: Partition | None = None,
         name: str = "arrays",
         labels: Sequence[str] = (),
         split: Split | None = None,
@@ -56,22 +73,64 @@ class Federation:
         columns: Sequence[str] = (),
         notes: Sequence[str] = (),
     ) -> "Federation":
-        """A federation of R rows; `client`: R names. Rows are split inside each client, by `seed` and the client's
-        name (or by `time`, where split.by is "time"), so that one client's data never change another's parts.
+        """A federation of R rows; `client`: R names, or None and a `partition` that deals the rows to made clients.
+        Rows are split inside each client, by `seed` and the client's name (or by `time`, where split.by is "time"),
+        so that one client's data never change another's parts.
 
-        Raises InputError where x, y and client differ in length or a class code has no label."""
-        if not len(x) == len(y) == len(client):
-            raise InputError(f"{name}: x has {len(x)} rows, y {len(y)}, client {len(client)}: they must agree")
-        if labels and len(y) and int(y.max()) >= len(labels):
-            raise InputError(f"{name}: label code {int(y.max())} has no name: {len(labels)} labels are given")
+        Raises InputError where x, y and client differ in length, a class code has no label, a table has NaN or Inf,
+        or the partition is impossible."""
         split = split or Split()
-        rows: dict[str, list[int]] = {}
-        for r, c in enumerate(client):
-            rows.setdefault(str(c), []).append(r)
-        names = tuple(sorted(rows))
-        parts = [split_rows(torch.tensor(rows[c]), y, split, seed, c, time) for c in names]
+        if (client is None) == (partition is None):
+            raise InputError(f"{name}: give `client`, a name for each row, or `partition`, one of them")
+        if len(x) != len(y) or (client is not None and len(client) != len(x)):
+            rows = "" if client is None else f", client {len(client)}"
+            raise InputError(f"{name}: x has {len(x)} rows, y {len(y)}{rows}: they must agree")
+        if labels and len(y) and not 0 <= int(y.min()) <= int(y.max()) < len(labels):
+            raise InputError(
+                f"{name}: label codes are {int(y.min())} to {int(y.max())} and {len(labels)} labels are named: "
+                f"codes must be 0 to {len(labels) - 1}"
+            )
+        if split.by == "time" and time is None:
+            raise InputError(f"{name}: split.by is time and there are no times; give `time`, or split by label")
+        if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+            row = int((~torch.isfinite(x)).reshape(len(x), -1).any(1).nonzero()[0])
+            raise InputError(f"{name}: x has NaN or Inf in row {row}; fill them, or load the table from Parquet or CSV")
+        if partition is not None:
+            codes = assign(partition, y, seed, time, name).numpy()
+            names = client_names(partition.clients)
+        else:
+            found, codes = np.unique(np.asarray(client, dtype=str), return_inverse=True)
+            names = tuple(found.tolist())
+        order = torch.from_numpy(np.argsort(codes, kind="stable"))
+        rows_of = order.split(np.bincount(codes, minlength=len(names)).tolist())
+        parts = [split_rows(rows, y, split, seed, c, time) for c, rows in zip(names, rows_of, strict=True)]
         train, validation, test = (tuple(p[k] for p in parts) for k in range(3))
         return cls(
             name=name, x=x, y=y, clients=names, labels=tuple(labels), columns=tuple(columns), notes=tuple(notes),
-            train=train, validation=validation, test=test,
+            train=train, validation=validation, test=test, time=time,
         )  # fmt: skip
+
+    @classmethod
+    def from_dataset(
+        cls,
+        dataset: Any,
+        client: Sequence[str] | Callable[[Any], str] | str | None = None,
+        *,
+        x: int | str = 0,
+        y: int | str = 1,
+        bound: int = 4 << 30,
+        **options: Any,
+    ) -> "Federation":
+        """A federation from any map-style dataset: `len()`, and items that are tuples (x, y) or dicts with keys
+        `x` and `y`. Read once into tensors; x: tensor, array, PIL image (grey or RGB, to uint8) or number;
+        y: a class code, a class name, or a number. client: a name per row, a function of the item, the key of the
+        item that holds it, or None with a `partition`. bound: bytes that x may take (default 4 GiB). Other options
+        as in `from_arrays`.
+
+        Raises InputError for a dataset without length or rows, items of unequal shape, or more than `bound` bytes."""
+        from fedroute.data.sources.dataset import read
+
+        data, target, owners, labels = read(dataset, client, x, y, bound)
+        options.setdefault("labels", labels)
+        options.setdefault("name", type(dataset).__name__)
+        return cls.from_arrays(data, target, owners, **options)

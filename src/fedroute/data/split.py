@@ -1,22 +1,12 @@
 """Training, validation and test parts inside one client."""
 
-from typing import Literal
-
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from fedroute.data.spec import Split
 from fedroute.randomness import generator
 
-
-class Split(BaseModel):
-    """Fractions of each client's rows. by: "label" (stratified where labels are classes) or "time" (the newest rows
-    are the test part, those before them the validation part)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    validation: float = Field(0.15, ge=0, lt=1)
-    test: float = Field(0.25, ge=0, lt=1)
-    by: Literal["label", "time"] = "label"
+__all__ = ["Split", "split_rows"]
 
 
 def split_rows(
@@ -24,7 +14,8 @@ def split_rows(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(train, validation, test) indices: an exact cover of `rows`, sorted. The part sizes are the fractions rounded;
     one row is always left for training. Strata: class by class in a random order, so that each part has the
-    client's own label mix as nearly as whole rows allow."""
+    client's own label mix as nearly as whole rows allow. The draw depends on seed and client name alone, and never
+    on where the client's rows stand among the others'."""
     n = len(rows)
     n_test, n_validation = round(n * split.test), round(n * split.validation)
     if n and n_test + n_validation >= n:
@@ -40,9 +31,9 @@ def split_rows(
 
 def _spread(order: Tensor, y: Tensor) -> Tensor:
     """Rows reordered, each prefix with the label mix of the whole: a class's j-th of c rows sits at (j + 1/2) / c."""
-    place = torch.empty(len(order), dtype=torch.float64)
-    codes = y[order]
-    for k in codes.unique():
-        at = (codes == k).nonzero().squeeze(1)
-        place[at] = (torch.arange(len(at), dtype=torch.float64) + 0.5) / len(at)
-    return order[torch.argsort(place, stable=True)]
+    codes, count = y[order].unique(return_inverse=True, return_counts=True)[1:]
+    by_class = torch.argsort(codes, stable=True)
+    first = count.cumsum(0) - count
+    rank = torch.empty_like(codes)
+    rank[by_class] = torch.arange(len(codes)) - first[codes[by_class]]
+    return order[torch.argsort((rank.double() + 0.5) / count[codes], stable=True)]

@@ -34,7 +34,8 @@ class Answer(NamedTuple):
 class Engine(Protocol):
     """`run` yields one answer for each of work.clients, in that order; nothing it is given is changed."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def run(self, server: Tree, privates: Mapping[int, Tree], work: Work) -> Iterator[Answer]: ...
 

@@ -1,0 +1,339 @@
+"""A run's state on disk: safetensors for weights, JSON for the rest, whole or not there at all.
+
+checkpoint/
+  00000012-0/               rounds done, and a count where a round was saved more than once
+    server.safetensors      the server's tree
+    private-0.safetensors   the clients' trees; clients that share one (those not trained yet) have it once
+    state.json              everything else of the state, and how the tensors nest
+    SHA256SUMS              of the files above, as the tool `sha256sum -c` reads it
+
+A checkpoint is written into a folder of another name, synced, and renamed: a kill at any moment leaves the last one
+as it was. The last two are kept, and share no file. No pickles.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from fedroute.core import BY_TRAINING
+from fedroute.durable import sync_folder, write, writing
+from fedroute.errors import InputError
+from fedroute.quarantine import Quarantined
+from fedroute.tree import Tree, Weights
+
+if TYPE_CHECKING:
+    from fedroute.config import Training
+    from fedroute.core import Algorithm
+    from fedroute.data.federation import Federation
+    from fedroute.rounds import State
+
+SCHEMA = 1
+KEPT = 2
+TENSORS_A_FILE = 200_000  # the header of a safetensors file is limited to 100 MB
+SAMPLE_BYTES = 1 << 26  # of a federation's data that go into its fingerprint
+MEASURES = {"evaluate_every", "checkpoint_every", "alone"}  # parts of `training` that do not change the weights
+NAME = re.compile(r"\d{8,}-\d+")
+WORKING = ".writing"
+DTYPES = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
+    torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
+}  # fmt: skip
+
+
+class _Torn(Exception):
+    """A checkpoint that cannot be what was written."""
+
+
+def save(folder: Path, state: "State", fingerprint: Mapping[str, str]) -> Path:
+    """Writes a checkpoint of `state` under `folder` and removes all but it and the one before. Returns its folder.
+
+    Raises RunFailed where the disk is full; the checkpoints that were there are then untouched."""
+    working = folder / WORKING
+    with writing(folder):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(working, ignore_errors=True)
+            working.mkdir()
+            _write_state(working, state, fingerprint)
+            sync_folder(working)
+            final = _free_name(folder, state.round)
+            working.rename(final)
+            sync_folder(folder)
+        except OSError:
+            shutil.rmtree(working, ignore_errors=True)
+            raise
+    before = [p for p in _checkpoints(folder) if _order(p) < _order(final)]
+    for p in folder.iterdir():
+        if p.is_dir() and p not in (final, *before[1 - KEPT :]):
+            shutil.rmtree(p, ignore_errors=True)
+    return final
+
+
+def load_newest(
+    folder: Path,
+    fingerprint: Mapping[str, str] | None = None,
+    say: Callable[[str], None] = lambda text: None,
+    put_aside: bool = False,
+) -> "State | None":
+    """The state of the newest whole checkpoint under `folder`, or None where there is none.
+
+    fingerprint: of what the caller is about to train; None: no comparison. `say` hears of every torn checkpoint;
+    put_aside: those are renamed, so that none counts as "the one before" when the next is saved.
+    Raises InputError where the checkpoint is another run's or a newer fedroute's."""
+    for path in reversed(_checkpoints(folder)):
+        try:
+            document = _verified(path)
+            _compare(path, document["fingerprint"], fingerprint)
+            return _read_state(path, document)
+        except _Torn as e:
+            say(f"{path}: this checkpoint is torn ({e}); taking the one before")
+            if put_aside:
+                path.rename(path.with_name(f"torn-{path.name}"))
+    return None
+
+
+def fingerprint(federation: "Federation", algorithm: "Algorithm", training: "Training", seed: int) -> dict[str, str]:
+    """What decides the weights of a run, part by part, so that a checkpoint of another run is refused by naming it.
+
+    Of a federation whose rows hold more than 64 MB, evenly spaced rows are hashed. The engine is not part of it."""
+    f, task = federation, algorithm.task
+    stride = max(1, f.x.numel() * f.x.element_size() // SAMPLE_BYTES)
+    data = _hash([f.x[::stride], f.y, *f.train, *f.validation, *f.test], repr((f.clients, f.labels, f.columns)))
+    shapes = [(k, tuple(v.shape), str(v.dtype), task.roles[k], k in task.trainable) for k, v in task.init().items()]
+    options = training.model_dump(mode="json", exclude=MEASURES)
+    own = {k.name: getattr(algorithm, k.name) for k in dataclasses.fields(algorithm) if k.name not in BY_TRAINING}
+    return {
+        "federation": f"{f.name}, {len(f.clients)} clients, {len(f.x)} rows, {data}",
+        "model": f"{type(task.module).__name__}, {len(shapes)} tensors, {_hash([], repr((shapes, task.module)))}",
+        "algorithm": f"{type(algorithm).__qualname__}({', '.join(f'{k}={v!r}' for k, v in own.items())})",
+        **{f"training.{k}": json.dumps(v, sort_keys=True) for k, v in options.items()},
+        "seed": str(seed),
+    }
+
+
+def _hash(tensors: Iterable[Tensor], text: str) -> str:
+    h = hashlib.sha256(text.encode())
+    for t in tensors:
+        h.update(f"{t.dtype} {tuple(t.shape)}".encode())
+        h.update(_bytes(t))
+    return h.hexdigest()[:12]
+
+
+def _order(path: Path) -> tuple[int, int]:
+    done, _, count = path.name.partition("-")
+    return int(done), int(count)
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """Oldest first."""
+    if not folder.is_dir():
+        return []
+    return sorted((p for p in folder.iterdir() if NAME.fullmatch(p.name)), key=_order)
+
+
+def _free_name(folder: Path, done: int) -> Path:
+    same = [_order(p)[1] for p in _checkpoints(folder) if _order(p)[0] == done]
+    return folder / f"{done:08d}-{max(same, default=-1) + 1}"
+
+
+# writing
+
+
+def _write_state(folder: Path, state: "State", fingerprint: Mapping[str, str]) -> None:
+    sums: dict[str, str] = {}
+    server: Weights = {}
+    form = _form(state.server, "", server)
+    sums["server.safetensors"] = _write_tensors(folder / "server.safetensors", server)
+    document = {
+        "schema": SCHEMA,
+        "fingerprint": dict(fingerprint),
+        "torch": torch.__version__,
+        "state": {k: v for k, v in vars(state).items() if k not in ("server", "privates")},
+        "server": form,
+        "privates": _write_privates(folder, state.privates, sums),
+    }
+    text = json.dumps(document, default=_plain).encode()
+    write(folder / "state.json", text)
+    sums["state.json"] = hashlib.sha256(text).hexdigest()
+    write(folder / "SHA256SUMS", "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
+
+
+def _plain(value: object) -> object:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return value.item()
+    raise TypeError(f"a state may hold trees of tensors and plain JSON values, not {type(value).__name__}")
+
+
+def _write_privates(folder: Path, privates: Mapping[int, Tree], sums: dict[str, str]) -> dict[str, Any]:
+    """Each distinct tree once. {"forms": [nesting], "trees": [[file, prefix, place of its form, clients]]}."""
+    clients: dict[tuple[str, ...], list[int]] = {}
+    leaves: dict[tuple[str, ...], tuple[str, Weights]] = {}
+    for client, tree in privates.items():
+        tensors: Weights = {}
+        form = json.dumps(_form(tree, "", tensors))
+        key = (form, *map(str, map(id, tensors.values())))
+        clients.setdefault(key, []).append(client)
+        leaves[key] = form, tensors
+    forms: dict[str, int] = {}
+    trees: list[list[object]] = []
+    batch: Weights = {}
+    file = 0
+    for number, (key, (form, tensors)) in enumerate(leaves.items()):
+        if batch and len(batch) + len(tensors) > TENSORS_A_FILE:
+            sums[f"private-{file}.safetensors"] = _write_tensors(folder / f"private-{file}.safetensors", batch)
+            batch, file = {}, file + 1
+        batch |= {f"{number}/{name}": t for name, t in tensors.items()}
+        place = forms.setdefault(form, len(forms))
+        trees.append([f"private-{file}.safetensors", str(number), place, clients[key]])
+    sums[f"private-{file}.safetensors"] = _write_tensors(folder / f"private-{file}.safetensors", batch)
+    return {"forms": [json.loads(form) for form in forms], "trees": trees}
+
+
+def _form(tree: Tree, prefix: str, tensors: Weights) -> dict[str, Any]:
+    """The nesting of a tree, empty dicts and the order of keys included, with the name of a tensor at each leaf;
+    `tensors` gets them. Names are paths; one that is taken (a slash inside a key) gets a star."""
+    form: dict[str, Any] = {}
+    for k, v in tree.items():
+        if isinstance(v, dict):
+            form[k] = _form(v, f"{prefix}{k}/", tensors)
+        else:
+            name = prefix + k
+            while name in tensors:
+                name += "*"
+            form[k], tensors[name] = name, v
+    return form
+
+
+def _write_tensors(path: Path, tensors: Weights) -> str:
+    """A safetensors file, streamed; returns its SHA-256. Written here and not by the library's `save_file`, which
+    copies all tensors first, refuses views of one memory, and leaves the checksum to a second reading."""
+    header: dict[str, Any] = {}
+    layouts = {k: json.dumps(strides) for k, t in tensors.items() if (strides := _layout(t))}
+    if layouts:
+        header["__metadata__"] = layouts
+    names = sorted(tensors, key=lambda k: -tensors[k].element_size())  # so that each stands aligned
+    offset = 0
+    for k in names:
+        t = tensors[k]
+        if t.dtype not in DTYPES:
+            raise InputError(
+                f"{k}: weights of type {t.dtype} cannot be kept in a checkpoint: use {sorted(DTYPES.values())}"
+            )
+        end = offset + t.numel() * t.element_size()
+        header[k] = {"dtype": DTYPES[t.dtype], "shape": list(t.shape), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    digest = hashlib.sha256()
+    with path.open("wb") as f:
+        for part in chain((len(text).to_bytes(8, "little"), text), (_bytes(tensors[k]) for k in names)):
+            f.write(part)
+            digest.update(part)
+        f.flush()
+        os.fsync(f.fileno())
+    return digest.hexdigest()
+
+
+def _bytes(t: Tensor) -> Any:  # a buffer; numpy and Python 3.11 do not agree on its type
+    return t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
+def _layout(t: Tensor) -> list[int]:
+    """The strides, where a dense tensor lies otherwise than row by row (channels last); [] where not. Kernels may round
+    otherwise on another layout, and a resumed run must not."""
+    strides = t.stride()
+    order = sorted(range(t.ndim), key=lambda d: -strides[d])
+    plain = strides == torch.empty(t.shape, device="meta").stride()
+    return [] if plain or not t.permute(order).is_contiguous() else list(strides)
+
+
+# reading
+
+
+def _verified(path: Path) -> dict[str, Any]:
+    """The checked state.json of a checkpoint whose files all have their checksum. Raises _Torn."""
+    try:
+        lines = (path / "SHA256SUMS").read_text().splitlines()
+        sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+        if "state.json" not in sums:
+            raise _Torn("SHA256SUMS is cut off")
+        for name, digest in sums.items():
+            with (path / name).open("rb") as f:
+                if hashlib.file_digest(f, "sha256").hexdigest() != digest:
+                    raise _Torn(f"{name} is not what was written")
+        document: dict[str, Any] = json.loads((path / "state.json").read_text())
+    except PermissionError as e:
+        raise InputError(f"{e.filename}: may not be read: give this user the right to") from e
+    except OSError as e:
+        raise _Torn(f"{Path(e.filename or path).name}: {e.strerror}") from e
+    except ValueError as e:
+        raise _Torn(str(e)) from e
+    if document.get("schema") != SCHEMA:
+        raise InputError(
+            f"{path}: a checkpoint of schema {document.get('schema')}, this fedroute reads {SCHEMA}: "
+            "resume with the version that wrote it"
+        )
+    return document
+
+
+def _compare(path: Path, was: Mapping[str, str], now: Mapping[str, str] | None) -> None:
+    """Raises InputError naming what differs."""
+    if now is None:
+        return
+    differ = [k for k in dict.fromkeys([*was, *now]) if was.get(k) != now.get(k)]
+    if differ:
+        words = "; ".join(f"{k} was {was.get(k, 'not given')}, is {now.get(k, 'not given')}" for k in differ[:3])
+        more = f"; and {len(differ) - 3} more" if len(differ) > 3 else ""
+        raise InputError(
+            f"{path}: the checkpoint of another run: {words}{more}. "
+            "Resume with the data and config it was started with, or start anew in another folder"
+        )
+
+
+def _read_state(path: Path, document: dict[str, Any]) -> "State":
+    from fedroute.rounds import State
+
+    read: dict[str, Weights] = {}
+    privates: dict[int, Tree] = {}
+    for file, prefix, form, clients in document["privates"]["trees"]:
+        if file not in read:
+            read[file] = _read_tensors(path / file)
+        tree = _tree(document["privates"]["forms"][form], read[file], f"{prefix}/")
+        privates |= dict.fromkeys(clients, tree)
+    rest: dict[str, Any] = document["state"]
+    rest["quarantined"] = [Quarantined(*row) for row in rest["quarantined"]]
+    known = {f.name for f in dataclasses.fields(State)}
+    return State(
+        server=_tree(document["server"], _read_tensors(path / "server.safetensors"), ""),
+        privates=dict(sorted(privates.items())),
+        **{k: v for k, v in rest.items() if k in known},
+    )
+
+
+def _read_tensors(path: Path) -> Weights:
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as f:
+        strides = {k: json.loads(v) for k, v in (f.metadata() or {}).items()}
+        return {k: _laid_out(f.get_tensor(k), strides.get(k)) for k in f.keys()}  # noqa: SIM118  # no mapping
+
+
+def _laid_out(t: Tensor, strides: list[int] | None) -> Tensor:
+    """A copy in memory of its own (the file is mapped), in the layout it had."""
+    return torch.empty_strided(t.shape, strides, dtype=t.dtype).copy_(t) if strides else t.clone()
+
+
+def _tree(form: Mapping[str, Any], tensors: Weights, prefix: str) -> Tree:
+    return {k: _tree(v, tensors, prefix) if isinstance(v, dict) else tensors[prefix + v] for k, v in form.items()}

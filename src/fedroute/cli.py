@@ -1,0 +1,267 @@
+"""The command line. Each command is one function of the library; this file turns errors into words and exit codes.
+
+Exit 0: done. 1: the job failed. 2: the input was wrong. 130: interrupted."""
+
+import functools
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec
+
+import typer
+
+from fedroute import __version__
+from fedroute.errors import InputError, RunFailed
+from fedroute.progress import ProgressOnStderr
+
+if TYPE_CHECKING:
+    from fedroute.run import Run
+
+app = typer.Typer(
+    help="Federated learning for clients that differ.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value to stdout and nothing else.")]
+Out = Annotated[Path, typer.Option(help="The folder of the run.")]
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="The config.")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="a.b=c", help="Replaces a value of the config; may be repeated.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace the run that is in the folder.")]
+
+
+def main() -> None:
+    """The entry point."""
+    app()
+
+
+P = ParamSpec("P")
+
+
+def command(f: Callable[P, None]) -> Callable[P, None]:
+    """A command whose errors are told in words, with the exit code that belongs to them."""
+
+    @functools.wraps(f)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            f(*args, **kwargs)
+            sys.stdout.flush()
+        except InputError as e:
+            leave(2, str(e))
+        except RunFailed as e:
+            leave(1, str(e) + going_on(kwargs))
+        except KeyboardInterrupt:
+            leave(130, "stopped" + going_on(kwargs))
+        except BrokenPipeError:  # the reader of our output, such as head, has had enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            leave(1)
+        except Exception as e:
+            where = "; ".join(getattr(e, "__notes__", []))
+            if not where:
+                traceback.print_exc()
+            leave(1, f"unexpected {type(e).__name__}: {e}" + (f"; {where}" if where else "") + going_on(kwargs))
+
+    app.command(f.__name__)(wrapped)
+    return wrapped
+
+
+def leave(code: int, text: str = "") -> NoReturn:
+    for line in text.splitlines():
+        print(f"fedroute: {line}", file=sys.stderr)
+    raise typer.Exit(code) from None
+
+
+def going_on(kwargs: dict[str, Any]) -> str:
+    """How to go on with the run of a command that has one and left a checkpoint, or at least a config."""
+    folder = kwargs.get("out") or kwargs.get("folder")
+    if isinstance(folder, Path) and (folder / "config.yaml").exists() and not (folder / "summary.json").exists():
+        return f"\ngo on with: fedroute resume {folder}"
+    return ""
+
+
+def show(value: Any, as_json: bool, human: Callable[[], Any]) -> None:
+    """One JSON value, or what `human` makes, which prints or returns a table."""
+    if as_json:
+        print(json.dumps(value, ensure_ascii=False))
+    elif (table := human()) is not None:
+        from rich.console import Console
+
+        wide = Console() if sys.stdout.isatty() else Console(width=120)
+        wide.print(table)
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Any:
+    from rich.table import Table
+
+    t = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for c in columns:
+        t.add_column(c)
+    for row in rows:
+        t.add_row(*(str(v) for v in row))
+    return t
+
+
+@app.callback(invoke_without_command=True)
+def top(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+@command
+def demo(out: Out = Path("demo"), as_json: Json = False) -> None:
+    """The main job on bundled real data: ledger and report."""
+    from fedroute.demo import demo as demonstrate
+
+    interruptible()
+    with ProgressOnStderr() as p:
+        global_run, run = demonstrate(out, progress=p.show, log=p.say)
+    from fedroute.demo import told
+
+    finish(run, out, as_json, lambda: print(told(global_run, run, out)))
+
+
+@command
+def run(
+    config: ConfigFile,
+    out: Annotated[Path, typer.Option(help="The folder for the run.")],
+    overrides: Overrides = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Train, evaluate, and write the ledger and the report."""
+    from fedroute import jobs
+    from fedroute.config import load
+
+    interruptible()
+    with ProgressOnStderr() as p:
+        done = jobs.start(load(config, overrides or ()), out, force=force, progress=p.show, log=p.say)
+    finish(done, out, as_json)
+
+
+@command
+def resume(folder: Folder, as_json: Json = False) -> None:
+    """Go on with a run that was interrupted, to the same end."""
+    from fedroute import jobs
+    from fedroute.run_directory import RunDirectory
+
+    interruptible()
+    with ProgressOnStderr() as p:
+        done = jobs.resume(folder, progress=p.show, log=p.say)
+    if done:
+        finish(done, folder, as_json)
+    else:
+        summary = RunDirectory(folder).read_summary()
+        show(summary, as_json, lambda: print(f"{folder}: this run has ended; its report is {folder / 'report.html'}"))
+        void(summary["void_rounds"])
+
+
+@command
+def report(folder: Folder, as_json: Json = False) -> None:
+    """Write report.html of a run anew."""
+    from fedroute import jobs
+
+    path = jobs.write_report(folder)
+    show({"report": str(path)}, as_json, lambda: print(path))
+
+
+@command
+def manifest(config: ConfigFile, overrides: Overrides = None, as_json: Json = False) -> None:
+    """What leaves a client, tensor by tensor."""
+    from fedroute import jobs
+    from fedroute.config import load
+
+    rows = jobs.manifest(load(config, overrides or ()))
+    up, down = (sum(r[k] for r in rows if r["leaves"] or k != "bytes") for k in ("bytes", "down_bytes"))
+    title = f"A client sends {up:,} bytes a round and gets {down:,}"
+    lines = [(r["tensor"], r["role"], "leaves" if r["leaves"] else "stays", f"{r['bytes']:,}") for r in rows]
+    show(rows, as_json, lambda: table(title, ("tensor", "role", "", "bytes"), lines))
+
+
+@command
+def check(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[ALGORITHM ...]", help="All where none is named.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What the papers prove of the algorithms, measured here."""
+    from fedroute.certificates import check as certificates
+
+    found = certificates(names or None)
+    lines = [
+        (c.algorithm, c.claim, f"{c.measured:.6g}", f"{c.expected:.6g}", "holds" if c.passed else "FAILS") for c in found
+    ]
+    columns = ("algorithm", "claim", "measured", "expected", "")
+    show([c._asdict() for c in found], as_json, lambda: table("", columns, lines))
+    if failed := [c for c in found if not c.passed]:
+        raise RunFailed(f"{len(failed)} of {len(found)} certificates fail, the first: {failed[0].algorithm}: {failed[0].claim}")
+
+
+@command
+def algorithms(as_json: Json = False) -> None:
+    """The algorithms there are."""
+    from fedroute.algorithms import describe
+
+    rows = describe()
+    lines = [(r["name"], r["summary"], ", ".join(f"{o['name']}={o['default']}" for o in r["options"])) for r in rows]
+    show(rows, as_json, lambda: table("", ("algorithm", "what it is", "options"), lines))
+
+
+@command
+def models(as_json: Json = False) -> None:
+    """The models there are."""
+    from fedroute.models import MODELS
+
+    rows = [m.row(name) for name, m in MODELS.items()]
+    lines = [(r["name"], r["summary"], ", ".join(f"{o['name']}={o['default']}" for o in r["options"])) for r in rows]
+    show(rows, as_json, lambda: table("", ("model", "what it is", "options"), lines))
+
+
+@command
+def sources(as_json: Json = False) -> None:
+    """The kinds of data that can be read."""
+    from fedroute.data.sources import SOURCES
+
+    rows = [{"name": k, "summary": v} for k, v in SOURCES.items()]
+    show(rows, as_json, lambda: table("", ("source", "what it reads"), [(r["name"], r["summary"]) for r in rows]))
+
+
+def finish(done: "Run", out: Path, as_json: bool, told: Callable[[], None] = lambda: None) -> None:
+    def human() -> Any:
+        told()
+        return done.ledger.table()
+
+    from fedroute.run_directory import RunDirectory
+
+    show(RunDirectory(out).read_summary() if as_json else None, as_json, human)
+    print(f"report: {out / 'report.html'}", file=sys.stderr)
+    void(done.state.void_rounds)
+
+
+def void(rounds: Sequence[int]) -> None:
+    if rounds:
+        which = ", ".join(map(str, rounds[:10])) + (", ..." if len(rounds) > 10 else "")
+        raise RunFailed(
+            f"{len(rounds)} rounds were void (rounds {which}): too few clients answered well, and the weights stayed; "
+            "log.txt says who was left out and why"
+        )
+
+
+def interruptible() -> None:
+    """A polite kill ends a run as Ctrl-C does, at a place from which `resume` goes on."""
+
+    def stop(number: int, frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)

@@ -1,0 +1,129 @@
+"""load_federation(): from the `federation:` part of a config to clients with training, validation and test rows."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedroute.data.federation import Federation
+from fedroute.data.rows import Names, Rows
+from fedroute.data.shift import apply, relabel
+from fedroute.data.spec import Registry, Table, check
+from fedroute.data.table import TableSchema
+from fedroute.errors import InputError
+
+_READERS = {
+    "parquet": "tables", "csv": "tables", "images": "images", "npz": "arrays", "bundled": "bundled",
+}  # fmt: skip
+
+
+def load_federation(spec: Mapping[str, Any] | Path | str, seed: int = 0, base: Path | None = None) -> Federation:
+    """spec: the `federation:` part of a config, a YAML file that has one, or "bundled:NAME" ("registry:NAME").
+    seed: draws splits, partition, shift and concept. base: where relative paths start, the YAML file's folder or the
+    current one by default.
+
+    Raises InputError for whatever is wrong with spec or data, with file, column, client and the mend."""
+    found, base = read_spec(spec, base)
+    checked = check(found)
+    if isinstance(checked, Registry):
+        from fedroute.data.registry import description
+
+        checked = check(description(checked.name) | (checked.model_extra or {}))
+    reader: Callable[..., Rows] = import_module(f"fedroute.data.sources.{_READERS[checked.source]}").read
+    rows = reader(checked) if checked.source == "bundled" else reader(checked, base)
+    return build(rows, checked, seed)
+
+
+def read_spec(spec: Mapping[str, Any] | Path | str, base: Path | None = None) -> tuple[dict[str, Any], Path]:
+    """The `federation:` part as a dict, and where its relative paths start."""
+    if isinstance(spec, Mapping):
+        return dict(spec), base or Path.cwd()
+    text = str(spec)
+    source, colon, name = text.partition(":")
+    if colon and source in ("bundled", "registry"):
+        return {"source": source, "name": name}, base or Path.cwd()
+    import yaml
+
+    path = Path(text)
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as e:
+        reason = e.strerror if isinstance(e, OSError) else "it is not UTF-8 text"
+        raise InputError(f"{path}: cannot be read ({reason}); give a YAML file or bundled:digits") from None
+    except yaml.YAMLError as e:
+        raise InputError(f"{path}: is not YAML: {' '.join(str(e).split())}") from None
+    part = content.get("federation") if isinstance(content, dict) else None
+    if isinstance(part, str):
+        return read_spec(part, base or path.parent)
+    if not isinstance(part, dict):
+        raise InputError(f"{path}: has no `federation:` part; add `federation: {{source: ..., ...}}`")
+    return part, base or path.parent
+
+
+def build(rows: Rows, spec: Any, seed: int) -> Federation:
+    """Rows as read to a federation: clients by name or made, labels coded, rows split, the table encoded, shifts
+    applied."""
+    if rows.client is None and spec.partition is None:
+        raise InputError(
+            f"{rows.name}: whose row is whose? Name the column (`client: ...`), give a file per client "
+            "(`paths: {name: file}`), or let clients be made: `partition: {method: dirichlet, clients: 10}`"
+        )
+    if rows.client is not None and spec.partition is not None:
+        raise InputError(f"{rows.name}: the rows have clients already; leave out `partition` or the clients")
+    if isinstance(rows.label, Names):
+        y, labels = torch.from_numpy(rows.label.codes), rows.label.kinds
+    else:
+        y, labels = torch.from_numpy(rows.label.astype("float32")), ()
+    if len(y) == 0:
+        raise InputError(f"{rows.name}: no rows with a label and a client are left; look at the file and the label")
+    notes = list(rows.notes)
+    if rows.client is not None:
+        there = set(rows.client.codes.tolist())
+        if empty := [c for i, c in enumerate(rows.client.kinds) if i not in there]:
+            notes.append(f"clients without a usable row, left out: {', '.join(empty)}")
+    time = None if rows.time is None else torch.from_numpy(rows.time)
+    if spec.split.by == "time" and time is None:
+        raise InputError(f"{rows.name}: federation.split.by is time; name the time column: `time: ...`")
+    x = torch.zeros(len(y), 0) if rows.x is None else rows.x
+    client = None if rows.client is None else rows.client.objects().tolist()
+    fed = Federation.from_arrays(
+        x, y, client, partition=spec.partition, name=rows.name, labels=labels, split=spec.split, seed=seed, time=time,
+        notes=notes,
+    )  # fmt: skip
+    if rows.table is not None:
+        fed = _encoded(fed, rows.table, spec)
+    everything = [torch.cat(parts) for parts in zip(fed.train, fed.validation, fed.test, strict=True)]
+    if spec.shift:
+        fed = _noted(
+            replace(fed, x=apply(fed.x, spec.shift, everything, fed.clients, seed)),
+            f"feature shift: {spec.shift.method}, level {spec.shift.level}",
+        )
+    if spec.concept:
+        new, chosen = relabel(fed.y, spec.concept, everything, fed.clients, fed.labels, seed)
+        fed = _noted(replace(fed, y=new), f"concept shift: labels change places at {', '.join(chosen)}")
+    return fed
+
+
+def _encoded(fed: Federation, table: Any, spec: Table) -> Federation:
+    train: Tensor = torch.cat(fed.train)
+    own = dict(zip(fed.clients, fed.train, strict=True)) if spec.statistics == "client" else None
+    schema = TableSchema.fit(table, train, own)
+    names = [fed.clients[i] for i in fed.owner().tolist()] if own else None
+    fed = replace(fed, x=schema.encode(table, names), columns=schema.columns, table=schema)
+    whose = "each client alone" if own else "all clients together (federated)"
+    fed = _noted(
+        fed,
+        f"table: {len(schema.numeric)} numeric and {len(schema.categorical)} categorical columns; scaled, and gaps "
+        f"filled by median or most frequent name, by the training rows of {whose}",
+    )
+    if schema.flags:
+        fed = _noted(fed, f"missing values, filled and flagged: {', '.join(schema.flags)}")
+    return fed
+
+
+def _noted(fed: Federation, note: str) -> Federation:
+    return replace(fed, notes=(*fed.notes, note))

@@ -1,0 +1,133 @@
+"""One CSV file as a table of strings: encoding, delimiter, header and decimal sign found by looking."""
+
+import codecs
+import gzip
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+from fedroute.data.spec import Csv
+from fedroute.errors import InputError
+
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+COMMA_NUMBER = r"^[+-]?(\d+,?\d*|,\d+)([eE][+-]?\d+)?$"
+MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
+"""Marks of a missing value that need not be declared."""
+
+
+def read_csv(path: Path, spec: Csv) -> Any:
+    """A pyarrow Table of string columns, cells stripped; the marks of a missing value are null.
+
+    Raises InputError for an empty file, another encoding, a row of another length, no or doubled column names."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import csv
+
+    text = _text(path, spec.encoding)
+    lines = [line for line in text[:65536].splitlines() if line.strip()][:50]
+    if not lines:
+        raise InputError(f"{path}: is empty; give a file with rows or leave the client out")
+    delimiter = spec.delimiter or _delimiter(lines)
+    first = next(_cells(lines[0], delimiter))
+    header = _header(first, spec)
+    try:
+        table = csv.read_csv(
+            pa.BufferReader(text.encode()),
+            read_options=csv.ReadOptions(autogenerate_column_names=True, use_threads=False),
+            parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values='"' in text),
+            convert_options=csv.ConvertOptions(
+                column_types={f"f{i}": pa.string() for i in range(len(first))}, strings_can_be_null=False
+            ),
+        )
+    except pa.ArrowInvalid as e:
+        raise InputError(f"{path}: {_ragged(str(e), delimiter)}") from None
+    names = [c.strip() for c in first] if header else []
+    if spec.columns:
+        if len(spec.columns) != len(first):
+            raise InputError(f"{path}: has {len(first)} columns and federation.columns names {len(spec.columns)}; "
+                             f"they must agree (delimiter {delimiter!r})")  # fmt: skip
+        names = list(spec.columns)
+    if not names:
+        raise InputError(f"{path}: the first line looks like data and not like names: {lines[0][:60]!r}; "
+                         "name the columns (`columns: [a, b, ...]`) or say `header: true`")  # fmt: skip
+    if twice := sorted({c for c in names if names.count(c) > 1}):
+        raise InputError(f"{path}: two columns are called {twice[0]!r}; rename one, or give `columns: [...]`")
+    if "" in names and header:  # what a spreadsheet's index column gets
+        names = [c or f"column {i + 1}" for i, c in enumerate(names)]
+    table = table.rename_columns(names).slice(1 if header else 0)
+    if table.num_rows == 0:
+        raise InputError(f"{path}: has column names and no rows; give a file with rows or leave the client out")
+    found = {}
+    marks = pa.array(MISSING)
+    for c in names:
+        column = pc.utf8_trim_whitespace(table[c])
+        column = pc.if_else(pc.is_in(column, value_set=marks), pa.scalar(None, pa.string()), column)
+        decimal = spec.decimal or ("," if delimiter != "," and _decimal_comma(column) else ".")
+        if decimal == ",":
+            number = pc.match_substring_regex(column, COMMA_NUMBER)
+            column = pc.if_else(number, pc.replace_substring(column, ",", "."), column)
+        found[c] = column
+    return pa.table(found)
+
+
+def _text(path: Path, encoding: str | None) -> str:
+    try:
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as e:
+        reason = (e.strerror if isinstance(e, OSError) else None) or "the packed file is damaged"
+        raise InputError(f"{path}: cannot be read ({reason})") from None
+    if encoding is None:
+        wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        encoding = "utf-16" if wide else "utf-8-sig"
+    try:
+        return data.decode(encoding).removeprefix("\ufeff").replace("\x00", "")
+    except LookupError:
+        raise InputError(f"federation.encoding: no {encoding!r}; for example utf-8, gb18030 or latin-1") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not {encoding.removesuffix('-sig')} text; say `encoding: gb18030` (Chinese), "
+                         "`encoding: latin-1` (western) or what it is") from None  # fmt: skip
+
+
+def _cells(line: str, delimiter: str) -> Any:
+    import csv
+
+    return csv.reader([line], delimiter=delimiter)
+
+
+def _delimiter(lines: list[str]) -> str:
+    """The sign that cuts most lines into the same number of cells, more than one. A decimal comma may cut as evenly
+    as the true sign, so the comma comes after its equals."""
+
+    def evenness(sign: str) -> float:
+        widths = [len(next(_cells(line, sign))) for line in lines]
+        usual = max(set(widths), key=lambda w: (widths.count(w), w))
+        return widths.count(usual) / len(widths) if usual > 1 else 0.0
+
+    signs = (";", "\t", "|", ",")
+    return max(signs, key=evenness) if any(map(evenness, signs)) else ","
+
+
+def _header(first: list[str], spec: Csv) -> bool:
+    if spec.header is not None:
+        return spec.header
+    if spec.columns:
+        return [c.strip() for c in first] == spec.columns
+    return not any(re.match(NUMBER, c.strip()) or re.match(COMMA_NUMBER, c.strip()) for c in first)
+
+
+def _decimal_comma(column: Any) -> bool:
+    """All cells are numbers if commas are read as points, and one has a comma."""
+    import pyarrow.compute as pc
+
+    like = pc.all(pc.match_substring_regex(column, COMMA_NUMBER)).as_py()
+    return bool(like) and bool(pc.any(pc.match_substring(column, ",")).as_py())
+
+
+def _ragged(message: str, delimiter: str) -> str:
+    if m := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", message):
+        return (f"line {m[1]} has {m[3]} cells and the first line {m[2]} (delimiter {delimiter!r}); mend the line, "
+                "put quotes around cells with the delimiter in them, or give `delimiter: ...`")  # fmt: skip
+    return f"is not CSV: {message.splitlines()[0]}"

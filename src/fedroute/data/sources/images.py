@@ -1,0 +1,43 @@
+"""A folder of images, one folder per client and class."""
+
+from collections import Counter
+from pathlib import Path
+
+from fedroute.data.rows import Names, Rows
+from fedroute.data.sources.decode import decode
+from fedroute.data.sources.files import resolve
+from fedroute.data.spec import Images
+from fedroute.errors import InputError
+
+ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
+
+
+def read(spec: Images, base: Path) -> Rows:
+    """x: (R, C, H, W) uint8. Endings in any case; hidden and other files are passed over, unreadable images counted
+    and left out. Raises InputError for a folder of another layout or without images."""
+    root = resolve(spec.path, base)
+    if not root.is_dir():
+        raise InputError(f"federation.path: {str(root)!r} is a file; the source images wants a folder {spec.layout}")
+    depth = spec.layout.count("/") + 1
+    found, other = list[Path](), Counter[str]()
+    for path in sorted(root.rglob("*")):
+        parts = path.relative_to(root).parts
+        if any(p.startswith((".", "__MACOSX")) for p in parts) or not path.is_file():
+            continue
+        if path.suffix.lower() not in ENDINGS:
+            other[path.suffix.lower() or path.name] += 1
+        elif len(parts) != depth:
+            mend = "class/file" if len(parts) == 2 else "client/class/file"
+            raise InputError(f"{path}: stands {len(parts) - 1} folders below {root} and the layout is {spec.layout}; "
+                             f"move it, or say `layout: {mend}`")  # fmt: skip
+        else:
+            found.append(path)
+    if not found:
+        raise InputError(f"{root}: has no images ({', '.join(sorted(ENDINGS))}) as {spec.layout}")
+    x, good, notes = decode(found, len(found), lambda i: str(found[i]), spec.size, spec.colour)
+    if other:
+        notes.append(f"{other.total()} files that are no images were passed over ({', '.join(sorted(other))})")
+    kept = [p for p, g in zip(found, good.tolist(), strict=True) if g]
+    client = None if depth == 2 else Names.of([p.parent.parent.name for p in kept])
+    label = Names.of([p.parent.name for p in kept])
+    return Rows(name=root.name, x=x if good.all() else x[good], label=label, client=client, notes=tuple(notes))

@@ -1,0 +1,188 @@
+"""Parquet and CSV files, of one client each or of all, put together by column name and typed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedroute.data.columns import feature, names_of, times_of
+from fedroute.data.labels import label_of
+from fedroute.data.rows import Names, Rows
+from fedroute.data.sources.csv_files import read_csv
+from fedroute.data.sources.decode import decode_column
+from fedroute.data.sources.files import by_client, listed
+from fedroute.data.spec import Csv, Parquet, nearest
+from fedroute.errors import InputError
+
+
+@dataclass(frozen=True)
+class File:
+    client: str | None
+    path: Path
+    table: Any  # pyarrow Table
+
+    @property
+    def where(self) -> str:
+        return f"{self.path}" + (f" (client {self.client})" if self.client else "")
+
+
+@dataclass(frozen=True)
+class Files:
+    """All rows of all files; `where` says which line of which file one is."""
+
+    files: Sequence[File]
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        return np.cumsum([0, *(f.table.num_rows for f in self.files)])
+
+    def where(self, row: int) -> str:
+        k = int(np.searchsorted(self.starts, row, side="right")) - 1
+        return f"{self.files[k].where}, row {row - int(self.starts[k]) + 1}"
+
+    def column(self, name: str) -> Any:
+        """A pyarrow ChunkedArray; one type where the files agree or hold numbers, text otherwise; null where a file
+        lacks the column."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        parts = []
+        for f in self.files:
+            part = f.table[name] if name in f.table.column_names else pa.nulls(f.table.num_rows)
+            parts.append(part.cast(part.type.value_type) if pa.types.is_dictionary(part.type) else part)
+        types = {p.type for p in parts if not pa.types.is_null(p.type)}
+        for target in types if len(types) <= 1 else (pa.float64(), pa.string()):
+            try:
+                parts = [p if p.type == target else pc.cast(p, target, safe=False) for p in parts]
+                break
+            except pa.ArrowException:
+                continue
+        if len({p.type for p in parts}) > 1:
+            kinds = ", ".join(sorted(map(str, types)))
+            raise InputError(f"{self.files[0].path}: column {name!r} has other types in other files ({kinds}); "
+                             f"make them alike or `drop: [{name}]`")  # fmt: skip
+        chunks = [c for p in parts for c in (p.chunks if isinstance(p, pa.ChunkedArray) else [p])]
+        return pa.chunked_array(chunks, chunks[0].type)
+
+
+def read(spec: Parquet | Csv, base: Path) -> Rows:
+    """Rows of a table or, with `image`, of a column of images. Rows without label, client or time are left out and
+    counted in the notes."""
+    files, notes = _read_files(spec, base), list[str]()
+    name = files.files[0].path.name.partition(".")[0] if len(files.files) == 1 else files.files[0].path.parent.name
+    label = label_of(names_of(files.column(spec.label)), spec, files.where)
+    keep = label.known if isinstance(label, Names) else ~np.isnan(label)
+    _count(notes, ~keep, f"without {spec.label}")
+    client = time = None
+    if spec.client:
+        client = names_of(files.column(spec.client))
+        _count(notes, keep & ~client.known, f"without {spec.client}")
+        keep &= client.known
+    elif spec.paths is not None:
+        sizes = [f.table.num_rows for f in files.files]
+        client = Names(tuple(str(f.client) for f in files.files), np.repeat(np.arange(len(sizes)), sizes))
+    if spec.time:
+        time = times_of(files.column(spec.time), spec.time, files.where)
+        _count(notes, keep & np.isnan(time), f"without {spec.time}")
+        keep &= ~np.isnan(time)
+    x = table = None
+    if spec.image:
+        x, good, found = decode_column(files.column(spec.image), keep, spec, files.where)
+        notes += found
+        x = x if good[keep].all() else x[good[keep]]
+        keep &= good
+    else:
+        table = _features(spec, files, notes).filter(_mask(keep))
+    return Rows(
+        name=name, label=label.where(keep) if isinstance(label, Names) else label[keep], x=x, table=table,
+        client=client and client.where(keep), time=None if time is None else time[keep], notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _read_files(spec: Parquet | Csv, base: Path) -> Files:
+    if (spec.path is None) == (spec.paths is None):
+        raise InputError("federation: give `path` (one file with all rows) or `paths` (one file per client), not both")
+    if spec.paths is not None and spec.client:
+        raise InputError("federation.client: with `paths` the clients are the files; leave `client` out")
+    found = listed(spec.path, base) if spec.path is not None else by_client(spec.paths or {}, base)
+    if not found:
+        raise InputError("federation.paths: names no file")
+    files = [File(c, p, read_csv(p, spec) if isinstance(spec, Csv) else _read_parquet(p, spec)) for c, p in found]
+    needed = {"label": spec.label, "client": spec.client, "time": spec.time, "image": spec.image}
+    for f in files:
+        for key, column in needed.items():
+            if column and column not in f.table.column_names:
+                raise InputError(f"{f.where}: no column {column!r} (federation.{key})"
+                                 f"{nearest(column, f.table.column_names)}")  # fmt: skip
+    return Files(files)
+
+
+def _read_parquet(path: Path, spec: Parquet) -> Any:
+    """Only the columns that are needed, where the spec says which."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        schema = parquet.read_schema(path)
+        wanted: set[str] | None = None
+        if spec.image or spec.features is not None:
+            wanted = {c for c in (spec.label, spec.client, spec.time, spec.image, *(spec.features or ())) if c}
+        columns = [c for c in schema.names if wanted is None or c in wanted]
+        table = parquet.read_table(path, columns=columns)
+    except (pa.ArrowException, OSError) as e:
+        raise InputError(f"{path}: cannot be read as Parquet ({str(e).splitlines()[0]})") from None
+    if table.num_rows == 0:
+        raise InputError(f"{path}: has no rows; give a file with rows or leave the client out")
+    # a wanted column that is not there is reported with all the names that are
+    lacks = wanted is not None and not wanted <= set(schema.names)
+    return parquet.read_table(path) if lacks else table
+
+
+def _features(spec: Parquet | Csv, files: Files, notes: list[str]) -> Any:
+    """A pyarrow Table of the feature columns: float64 or string, null where missing."""
+    import pyarrow as pa
+
+    known = list(dict.fromkeys(c for f in files.files for c in f.table.column_names))
+    for key in ("features", "drop", "categorical"):
+        for c in getattr(spec, key) or ():
+            if c not in known:
+                raise InputError(f"{files.files[0].path}: no column {c!r} (federation.{key}){nearest(c, known)}")
+    marked = spec.missing if isinstance(spec.missing, dict) else {}
+    for c in marked:
+        if c not in known:
+            raise InputError(f"{files.files[0].path}: no column {c!r} (federation.missing){nearest(c, known)}")
+    reserved = {spec.label, spec.client, spec.time} - {None}
+    wanted = [c for c in (known if spec.features is None else spec.features) if c not in {*spec.drop, *reserved}]
+    for c in wanted:
+        lacking = [f for f in files.files if c not in f.table.column_names]
+        if lacking and spec.missing_columns == "error":
+            f, has = lacking[0], next(f for f in files.files if c in f.table.column_names)
+            others = [n for n in f.table.column_names if any(n not in g.table.column_names for g in files.files)]
+            raise InputError(f"{f.where}: no column {c!r}, which {has.where} has{nearest(c, others)}; rename it, or "
+                             f"say `missing_columns: fill` (filled and flagged) or `drop: [{c}]`")  # fmt: skip
+        if lacking:
+            notes.append(f"column {c} is missing at {', '.join(f.client or str(f.path) for f in lacking)}: filled")
+    columns: dict[str, Any] = {}
+    for c in wanted:
+        marks = spec.missing if isinstance(spec.missing, list) else marked.get(c, [])
+        found = feature(files.column(c), c, spec, marks, files.where, notes)
+        if found is not None:
+            columns[c] = found
+    if not columns:
+        raise InputError(f"{files.files[0].path}: no feature column is left; name them: `features: [...]`")
+    return pa.table(columns)
+
+
+def _mask(keep: NDArray[np.bool_]) -> Any:
+    import pyarrow as pa
+
+    return pa.array(keep)
+
+
+def _count(notes: list[str], gone: NDArray[np.bool_], why: str) -> None:
+    if n := int(gone.sum()):
+        notes.append(f"{n:,} rows {why} were left out")

@@ -1,0 +1,41 @@
+"""An engine by its name."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fedroute.core import Algorithm
+from fedroute.data.federation import Federation
+from fedroute.engines.base import Engine, Work
+from fedroute.engines.sequential import Sequential
+from fedroute.errors import InputError
+from fedroute.tree import Tree
+
+ENGINES = {
+    "auto": "the fastest of those below on this machine and task, by a short timed trial",
+    "sequential": "one client after the other: the definition",
+    "stacked": "all clients of a round at once, stacked along a new dimension: for small models",
+    "workers": "clients spread over processes: for several cores",
+}
+
+
+def make_engine(
+    spec: str | dict[str, Any],
+    algorithm: Algorithm,
+    federation: Federation,
+    server: Tree,
+    privates: Mapping[int, Tree],
+    work: Work,
+    log: Callable[[str], None],
+) -> Engine:
+    """The engine of a spec such as "auto" or {"name": "workers", "workers": 4}. `server`, `privates` and `work` are
+    what "auto" tries; the trial changes none of them and no result.
+
+    Raises InputError for an unknown name or key, or where the engine cannot run this algorithm or model."""
+    options = {"name": spec} if isinstance(spec, str) else dict(spec)
+    name = options.pop("name", "auto")
+    workers = options.pop("workers", None)
+    if options:
+        raise InputError(f"engine.{min(options)}: unknown key; the keys are name and workers")
+    if name not in ENGINES:
+        raise InputError(f"engine.name: no engine {name!r}; take one of {', '.join(ENGINES)}")
+    return Sequential(algorithm, federation)

@@ -1,0 +1,37 @@
+"""What a federation looks like, for summary.json and the report."""
+
+from typing import Any
+
+import torch
+
+from fedroute.data.federation import Federation
+
+
+def classifies(federation: Federation) -> bool:
+    """Whether the targets are class codes with names; for other targets there is a loss and nothing else."""
+    return bool(federation.labels) and federation.y.dtype == torch.int64 and federation.y.ndim == 1
+
+
+def label_counts(federation: Federation, part: str = "train") -> torch.Tensor:
+    """(N, K) int64, the rows of each client and label in a part; (N, 0) where targets are not classes."""
+    k = len(federation.labels) if classifies(federation) else 0
+    index = getattr(federation, part)
+    if not k or not index:
+        return torch.zeros(len(index), k, dtype=torch.int64)
+    return torch.stack([torch.bincount(federation.y[i], minlength=k) for i in index])
+
+
+def describe(federation: Federation) -> dict[str, Any]:
+    """{name, labels, label_counts: {client: [training rows of each label]}, sizes: {client: {train, validation,
+    test}}, columns, shape, notes}, of plain numbers and strings."""
+    counts = label_counts(federation).tolist()
+    sizes = {part: federation.sizes(part).tolist() for part in ("train", "validation", "test")}
+    return {
+        "name": federation.name,
+        "labels": list(federation.labels),
+        "label_counts": dict(zip(federation.clients, counts, strict=True)) if classifies(federation) else {},
+        "sizes": {c: {part: n[i] for part, n in sizes.items()} for i, c in enumerate(federation.clients)},
+        "columns": list(federation.columns),
+        "shape": list(federation.x.shape[1:]),
+        "notes": list(federation.notes),
+    }

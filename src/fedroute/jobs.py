@@ -1,0 +1,126 @@
+"""A config file made into a run, a run gone on with, and what would leave a client: the work behind the commands."""
+
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedroute.errors import InputError, RunFailed
+
+if TYPE_CHECKING:
+    from fedroute.config import Config
+    from fedroute.data.federation import Federation
+    from fedroute.run import Run
+    from fedroute.run_directory import RunDirectory
+
+Log = Callable[[str], None]
+Progress = Callable[[str, int, int, dict[str, Any]], None]
+
+
+def start(config: "Config", out: Path, *, force: bool = False, progress: Progress, log: Log) -> "Run":
+    """A new run in the folder `out`, to its end: data loaded, trained, evaluated, ledger and report written.
+
+    Raises InputError where config or data are wrong, or `out` holds a run and not `force`; RunFailed where the job
+    cannot go on; KeyboardInterrupt after the last whole round was saved."""
+    from fedroute.run_directory import RunDirectory
+
+    directory = RunDirectory(out)
+    directory.check_free(force)
+    federation = _load(config)
+    with directory.create(force):
+        directory.write_config(config.resolved())
+        return _train(config, federation, directory, False, progress, log)
+
+
+def resume(out: Path, *, progress: Progress, log: Log) -> "Run | None":
+    """The run in the folder `out` gone on with from its last checkpoint to the same end, bit for bit. None where it
+    has ended already: then nothing is done.
+
+    Raises InputError where there is no run, where another process works on it, or where the data have changed."""
+    from fedroute.config import load
+    from fedroute.run_directory import RunDirectory
+
+    directory = RunDirectory(out).open()
+    with directory:
+        if directory.ended:
+            if not (directory.path / "report.html").exists():
+                write_report(directory.path)
+            return None
+        config = load(directory.path / "config.yaml")
+        return _train(config, _load(config), directory, True, progress, log)
+
+
+def manifest(config: "Config") -> list[dict[str, Any]]:
+    """What leaves a client in a round, tensor by tensor: {tensor, role, leaves, bytes, ...}."""
+    from fedroute.algorithms import make
+    from fedroute.core import Task
+    from fedroute.manifest import manifest as entries
+    from fedroute.models import build
+    from fedroute.rounds import prepare
+
+    federation = _load(config)
+    task = Task(*build(config.model, federation, config.seed))
+    return [e.row() for e in entries(prepare(make(config.algorithm), task, config.training), federation)]
+
+
+def _load(config: "Config") -> "Federation":
+    from fedroute.data.load import load_federation
+
+    return load_federation(config.federation, config.seed)
+
+
+def _train(
+    config: "Config", federation: "Federation", directory: "RunDirectory", resume: bool, progress: Progress, log: Log
+) -> "Run":
+    from fedroute.training import fit
+
+    with _logged(directory):
+        for note in federation.notes:
+            directory.log(f"data: {note}")
+        run = fit(
+            federation,
+            config.model,
+            config.algorithm,
+            training=config.training,
+            seed=config.seed,
+            engine=config.engine.model_dump(exclude_none=True),
+            out=directory.path,
+            resume=resume,
+            progress=progress,
+            log=log,
+        )
+        write_report(directory.path)
+    return run
+
+
+def write_report(out: Path) -> Path:
+    """report.html of the run in `out`. Raises InputError where no run has ended there."""
+    from fedroute.report import write
+    from fedroute.run_directory import RunDirectory
+
+    RunDirectory(out).read_summary()
+    write(out)
+    return out / "report.html"
+
+
+@contextmanager
+def _logged(directory: "RunDirectory") -> Iterator[None]:
+    """Why a run ended before its end, in log.txt: with the traceback where that is news."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        directory.log("interrupted")
+        raise
+    except (InputError, RunFailed) as e:
+        _try_to_log(directory, str(e))
+        raise
+    except Exception as e:
+        _try_to_log(directory, traceback.format_exc())
+        e.add_note(f"the traceback is in {directory.path / 'log.txt'}")
+        raise
+
+
+def _try_to_log(directory: "RunDirectory", text: str) -> None:
+    with suppress(RunFailed):  # where the log cannot be written either, the first error is the one to tell
+        directory.log(text)

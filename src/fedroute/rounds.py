@@ -1,0 +1,130 @@
+"""One round: who trains on what, whose answers count, and the state before and after."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import Tensor
+
+from fedroute.config import Training
+from fedroute.core import Algorithm, Task, run_client
+from fedroute.data.batches import batches
+from fedroute.data.federation import Federation
+from fedroute.engines.base import Engine, Work, context
+from fedroute.errors import InputError
+from fedroute.optim import Adam, Optimizer, Sgd, schedule, server_optimizer
+from fedroute.quarantine import Quarantined, fault
+from fedroute.randomness import generator
+from fedroute.sampling import choose
+from fedroute.tree import Tree, nbytes
+from fedroute.weighting import RunningMean, Weighting
+
+
+@dataclass
+class State:
+    """All that a run is, between two rounds. A checkpoint holds exactly this."""
+
+    round: int  # rounds done
+    server: Tree
+    privates: dict[int, Tree]
+    history: list[dict[str, Any]] = field(default_factory=list)  # a line per evaluated round
+    quarantined: list[Quarantined] = field(default_factory=list)
+    void_rounds: list[int] = field(default_factory=list)
+    up_bytes: int = 0  # over all rounds
+    down_bytes: int = 0
+    loss: float = math.nan  # mean training loss of the clients of the last round
+    evaluate_every: int = 0  # rounds between evaluations; 0: not yet settled
+
+
+def prepare(algorithm: Algorithm, task: Task, training: Training) -> Algorithm:
+    """The algorithm bound to a task, with the optimisers that the training part of a config names.
+
+    Raises InputError where algorithm, task and training do not fit."""
+    t = training
+    if t.batch_size == 1 and task.batch_norm:
+        raise InputError("training.batch_size: 1 with batch norm, which needs two rows at least: take 2 or more")
+    local: Optimizer = (
+        Sgd(momentum=t.momentum, nesterov=t.nesterov, weight_decay=t.weight_decay)
+        if t.optimizer == "sgd"
+        else Adam(weight_decay=t.weight_decay, decoupled=t.optimizer == "adamw")
+    )
+    spec = {"name": t.server_optimizer} if isinstance(t.server_optimizer, str) else t.server_optimizer
+    name, options = str(spec["name"]), {k: float(v) for k, v in spec.items() if k != "name"}
+    server = server_optimizer(name, **options)
+    if t.weighting and t.weighting.cap < 1 and algorithm.uncapped:
+        raise InputError(f"training.weighting.cap: {algorithm.uncapped}; leave the cap out")
+    return replace(algorithm, optimizer=local, server_optimizer=server, server_lr=t.server_lr).bind(task)
+
+
+def start(algorithm: Algorithm, federation: Federation) -> State:
+    """The state before the first round."""
+    w = algorithm.task.init()
+    private = algorithm.init_client(w)
+    return State(0, algorithm.init(w, federation.sizes()), dict.fromkeys(range(len(federation.clients)), private))
+
+
+def work_of_round(algorithm: Algorithm, federation: Federation, t: Training, seed: int, round: int) -> Work:
+    """Who trains on which batches in this round (0-based): a function of seed, round and the clients' names alone."""
+    lr = t.lr * schedule(t.schedule).factor(round, t.rounds)
+    clients = choose(federation.sizes(), t.clients_per_round, t.sampling, seed, round)
+    plan = {i: client_batches(algorithm, federation, t, seed, round, i) for i in clients}
+    return Work(round, seed, lr, tuple(i for i in clients if plan[i]), plan)
+
+
+def client_batches(
+    algorithm: Algorithm, federation: Federation, t: Training, seed: int, round: int, i: int
+) -> list[Tensor]:
+    return batches(
+        federation.train[i],
+        t.batch_size,
+        epochs=None if t.local_steps else t.local_epochs or 1,
+        steps=t.local_steps,
+        generator=generator(seed, "batches", round, federation.clients[i]),
+        whole=algorithm.task.batch_norm,
+    )
+
+
+def run_round(
+    algorithm: Algorithm,
+    engine: Engine,
+    federation: Federation,
+    t: Training,
+    state: State,
+    work: Work,
+    log: Callable[[str], None] = print,
+) -> State:
+    """The state after this round. Broken answers are quarantined; below quorum the round is void and only counted."""
+    weighting = t.weighting or Weighting(by=algorithm.weighting)
+    pattern = update_pattern(algorithm, state)
+    sizes, raw = federation.sizes(), weighting.raw(federation.sizes())
+    mean, privates, losses, up = RunningMean(weighting), dict[int, Tree](), dict[int, float](), 0
+    quarantined = list[Quarantined]()
+    for a in engine.run(state.server, state.privates, work):
+        if reason := fault(a, pattern, t.update_bound, len(work.batches[a.client])):
+            quarantined.append(Quarantined(work.round, federation.clients[a.client], reason))
+            log(f"round {work.round}: {federation.clients[a.client]} left out: {reason}\n{a.error}".rstrip())
+        else:
+            mean.add(a.update, int(sizes[a.client]))
+            privates[a.client], losses[a.client], up = a.private, a.loss, up + nbytes(a.update)
+    seen = nbytes({k: state.server[k] for k in algorithm.broadcast})
+    state = replace(
+        state,
+        round=work.round + 1,
+        quarantined=state.quarantined + quarantined,
+        up_bytes=state.up_bytes + up,
+        down_bytes=state.down_bytes + len(work.clients) * seen,
+    )
+    if len(privates) < max(1, t.quorum * len(work.clients)):
+        log(f"round {work.round}: void, {len(privates)} of {len(work.clients)} clients answered well; nothing changed")
+        return replace(state, void_rounds=[*state.void_rounds, work.round])
+    share = float(raw[list(privates)].sum() / raw.sum())
+    server = algorithm.aggregate(state.server, mean.value(), share)
+    loss = sum(losses.values()) / len(losses)
+    return replace(state, server=server, privates=state.privates | privates, loss=loss)
+
+
+def update_pattern(algorithm: Algorithm, state: State) -> Tree:
+    """An update of the form that a client of this algorithm sends: what it sends after no step at all."""
+    idle = Work(state.round, 0, 1.0, (0,), {0: []})
+    return run_client(algorithm, context(algorithm, state.server, state.privates[0], 0, idle), [])[0]

@@ -1,0 +1,252 @@
+"""A run's folder: what a training leaves behind, and what it goes on from after a kill."""
+
+import csv
+import datetime
+import io
+import json
+import math
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
+
+from fedroute.checkpoint import fingerprint, load_newest, save
+from fedroute.durable import write, writing
+from fedroute.errors import InputError
+
+if TYPE_CHECKING:
+    from fedroute.rounds import State
+    from fedroute.run import Run
+
+__all__ = ["RunDirectory", "fingerprint"]
+
+RESULTS = ("metrics.jsonl", "summary.json", "clients.csv", "report.html")
+FILES = (*RESULTS, "config.yaml", "log.txt")
+CONFIG_HEADER = "# The complete config of this run, written by fedroute. `fedroute resume` reads it.\n"
+
+
+class RunDirectory:
+    """config.yaml, metrics.jsonl, summary.json, checkpoint/, clients.csv, report.html, log.txt.
+
+    `create` or `open` takes the folder for this process until `close` (or the end of the process, however it ends);
+    both may be called again by the process that holds it. A second process gets InputError.
+    fingerprint: what is trained here (`checkpoint.fingerprint`); checkpoints of anything else are refused.
+    What is repaired on loading is said to `say`; `logging` sets it."""
+
+    _held: ClassVar[dict[Path, IO[str]]] = {}
+
+    def __init__(self, path: Path | str, fingerprint: Mapping[str, str] | None = None):
+        self.path, self.fingerprint = Path(path), fingerprint
+        self.say: Callable[[str], None] = self.log
+
+    # taking it
+
+    def create(self, force: bool = False) -> Self:
+        """A new run in this folder. Raises InputError where `check_free` does; `force` removes what a run leaves
+        there, and nothing else."""
+        if self._key not in self._held:
+            self.check_free(force)
+            self._take()
+            for name in (*FILES, "checkpoint"):
+                old = self.path / name
+                shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
+        return self
+
+    def check_free(self, force: bool = False) -> None:
+        """Raises InputError where the folder holds results of a run and not `force`, or a config.yaml that no run
+        wrote. A run that wrote no result yet is no reason."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{self.path}: is a file: name a folder")
+        config = self.path / "config.yaml"
+        if config.exists() and not config.read_bytes().startswith(CONFIG_HEADER.encode()):
+            raise InputError(f"{config}: is no run's and would be overwritten: name another folder for the run")
+        here = [name for name in (*RESULTS, "checkpoint") if (self.path / name).exists()]
+        if here and not force:
+            raise InputError(
+                f"{self.path}: holds a run already ({here[0]}): go on with `fedroute resume {self.path}`, "
+                "name another folder, or give --force to replace it"
+            )
+
+    def open(self) -> Self:
+        """A run that is there. Raises InputError where there is none, or another process works on it."""
+        if not any((self.path / name).exists() for name in (*FILES, "checkpoint", ".lock")):
+            raise InputError(f"{self.path}: no run here: name the folder that --out was given")
+        self._take()
+        return self
+
+    def close(self) -> None:
+        if lock := self._held.pop(self._key, None):
+            lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def _key(self) -> Path:
+        return self.path.resolve()
+
+    def _take(self) -> None:
+        if self._key in self._held:
+            return
+        with writing(self.path):
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                lock = (self.path / ".lock").open("a+")
+            except PermissionError as e:
+                raise InputError(f"{self.path}: may not be written: name another folder or mend its rights") from e
+        if not _lock(lock):
+            lock.seek(0)
+            who = lock.read().strip() or "another process"
+            lock.close()
+            raise InputError(f"{self.path}: {who} works on this run: wait for it, or stop it first")
+        self._held[self._key] = lock
+        with writing(self.path):
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()}")
+            lock.flush()
+
+    # writing
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        import yaml
+
+        write(
+            self.path / "config.yaml", CONFIG_HEADER + yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+        )
+
+    def append_metrics(self, row: Mapping[str, Any]) -> None:
+        """One line of metrics.jsonl. `row` has "round"; what is not a finite number becomes null."""
+        self._append("metrics.jsonl", json.dumps(_finite(row)) + "\n")
+
+    def log(self, text: str) -> None:
+        """Lines of log.txt, with the time (UTC) at the first."""
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._append("log.txt", f"{now} {text.rstrip()}\n")
+
+    def logging(self, log: Callable[[str], None]) -> Callable[[str], None]:
+        """`log`, and log.txt with it; also for what `load_checkpoint` repairs."""
+
+        def both(text: str) -> None:
+            log(text)
+            self.log(text)
+
+        self.say = both
+        return both
+
+    def _append(self, name: str, text: str) -> None:
+        with writing(self.path / name), (self.path / name).open("a", encoding="utf-8") as f:
+            f.write(text)
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        write(self.path / "summary.json", json.dumps(_finite(summary), indent=1, ensure_ascii=False) + "\n")
+
+    def write_ledger(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """clients.csv: a line per row, the columns of the first row; pairs such as intervals as `low..high`."""
+        text = io.StringIO()
+        table = csv.DictWriter(text, list(rows[0]) if rows else ["client"], lineterminator="\n")
+        table.writeheader()
+        table.writerows({k: _cell(v) for k, v in row.items()} for row in rows)
+        write(self.path / "clients.csv", text.getvalue())
+
+    # checkpoints
+
+    def save_checkpoint(self, state: "State") -> None:
+        """Raises RunFailed where the disk is full; the checkpoint before is then untouched."""
+        save(self.path / "checkpoint", state, self.fingerprint or {})
+
+    def load_checkpoint(self) -> "State | None":
+        """The state to go on from, or None to start anew; metrics.jsonl then holds what that state knows and no more,
+        so that no round appears twice. Raises InputError where the checkpoint is another run's."""
+        state = load_newest(self.path / "checkpoint", self.fingerprint, self.say, put_aside=True)
+        last = state.history[-1]["round"] if state and state.history else None
+        self._cut_metrics(last if isinstance(last, int) else None)
+        return state
+
+    def _cut_metrics(self, last: int | None) -> None:
+        """Keeps the lines up to round `last` (None: none)."""
+        path = self.path / "metrics.jsonl"
+        if path.exists():
+            kept = [line for line in _whole_lines(path) if last is not None and line["round"] <= last]
+            write(path, "".join(json.dumps(line) + "\n" for line in kept))
+
+    # the end
+
+    def finish(self, run: "Run") -> None:
+        """summary.json and clients.csv of a run that has ended."""
+        self.write_ledger(run.ledger.rows())
+        self.write_summary(run.summary())
+
+    # reading
+
+    @property
+    def ended(self) -> bool:
+        return (self.path / "summary.json").exists()
+
+    def read_config(self) -> dict[str, Any]:
+        from fedroute.config import load
+
+        return load(self.path / "config.yaml").resolved()
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """A line per evaluated round; a last line that a kill cut off is left out."""
+        path = self.path / "metrics.jsonl"
+        return _whole_lines(path) if path.exists() else []
+
+    def read_summary(self) -> dict[str, Any]:
+        """Raises InputError where the run has not ended."""
+        path = self.path / "summary.json"
+        if not path.exists():
+            raise InputError(f"{path}: not there: the run has not ended; `fedroute resume {self.path}` ends it")
+        try:
+            summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as e:
+            raise InputError(f"{path}: not readable ({e}): `fedroute resume {self.path}` writes it anew") from e
+        return summary
+
+
+def _whole_lines(path: Path) -> list[dict[str, Any]]:
+    lines = []
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            continue  # the end of a line that a kill cut off
+    return [line for line in lines if isinstance(line, dict) and "round" in line]
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no NaN: what is undefined is null."""
+    if isinstance(value, Mapping):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, float):
+        return f"{value:.6g}" if math.isfinite(value) else "n/a"
+    if isinstance(value, list | tuple):
+        return "..".join(str(_cell(v)) for v in value)
+    return "n/a" if value is None else value
+
+
+def _lock(handle: IO[str]) -> bool:
+    """Whether this process now holds the file; the system frees it when the process ends, even by a kill."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(handle.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

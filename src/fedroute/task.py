@@ -1,0 +1,57 @@
+"""A model as a pure function of its weights."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+
+from fedroute.errors import InputError
+from fedroute.tree import Weights, pick
+
+Batch = dict[str, Tensor]  # "x": (B, ...), "y": (B,) or what the task's loss takes
+Loss = Callable[[Any, Batch], Tensor]
+NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+
+
+def default_loss(out: Any, batch: Batch) -> Tensor:
+    """Cross entropy of the logits; a function by name, so that a task can be pickled."""
+    return cross_entropy(out, batch["y"])
+
+
+class Task:
+    """A model as a pure function of its weights, each weight with a role, and what is minimised.
+
+    `roles`: name prefix -> role ("body", "head", "router"), else "body". Weights of normalisation layers, found by the
+    type of their module, are "norm" instead of "body". `loss(out, batch)`: (); by default cross entropy of logits."""
+
+    def __init__(self, module: nn.Module, roles: dict[str, str] | None = None, loss: Loss | None = None):
+        self.module, self.loss = module, loss or default_loss
+        state = module.state_dict(keep_vars=True)
+        first = {id(v): k for k, v in reversed(state.items())}  # of tied weights the first name stands for all
+        self.names = tuple(k for k, v in state.items() if first[id(v)] == k)
+        self.trainable = tuple(k for k, p in module.named_parameters() if p.requires_grad and k in self.names)
+        self.travels = frozenset(self.names) - {k for k, p in module.named_parameters() if not p.requires_grad}
+        norms = {n for n, m in module.named_modules() if isinstance(m, NORMS)}
+        self.norms = tuple(k for k in self.names if k.rpartition(".")[0] in norms)
+        self.roles = {k: self._role(k, roles or {}) for k in self.names}
+        self.variances = {k: k[:-3] + "mean" for k in self.norms if k.endswith("running_var")}
+        images = any(isinstance(m, nn.Conv2d) for m in module.modules())
+        self.format = torch.channels_last if images else torch.contiguous_format  # of weights in a round: for speed
+        self.batch_norm = any(isinstance(m, _BatchNorm) for m in module.modules())  # it cannot learn from a single row
+
+    def _role(self, name: str, roles: dict[str, str]) -> str:
+        role = roles.get(max(filter(name.startswith, roles), key=len, default=""), "body")
+        return "norm" if role == "body" and name in self.norms else role
+
+    def init(self) -> Weights:
+        return {k: v.detach().clone() for k, v in pick(self.module.state_dict(), self.names).items()}
+
+    def named(self, *private: str) -> frozenset[str]:
+        """The weights with one of these roles, or names; "norm" takes those in a head too. Else an InputError."""
+        roles = {*self.roles.values()} | ({"norm"} if self.norms else set())
+        for p in sorted({*private} - roles - {*self.names}):
+            raise InputError(f"algorithm.private: no weight has the role or name {p!r}; roles here: {sorted(roles)}")
+        return frozenset(k for k, r in self.roles.items() if {k, r, "norm" if k in self.norms else r} & {*private})

@@ -1,0 +1,53 @@
+"""Every code block of the README files, docs and CONTRIBUTING runs."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```", re.M | re.S)
+# commands that CI itself runs, or that fetch this repository
+ELSEWHERE = ("git ", "cd ", "make ", "source ", "pip ")
+
+
+def blocks(page: Path) -> list[tuple[str, str, str]]:
+    return [m.groups() for m in FENCE.finditer(page.read_text(encoding="utf-8"))]  # type: ignore[misc]
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_blocks_run_in_order(page: Path, tmp_path: Path) -> None:
+    """A block with a file name after its language is that file; python blocks run; bash blocks run line by line."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    ran = 0
+    for language, name, body in blocks(page):
+        if name:
+            (tmp_path / name).write_text(body, encoding="utf-8")
+        elif language == "python":
+            subprocess.run([sys.executable, "-c", body], cwd=tmp_path, env=environment(), check=True, timeout=300)
+        elif language == "bash":
+            for line in body.splitlines():
+                command = line.split(" #")[0].strip()
+                if not command or command.startswith(("#", *ELSEWHERE)):
+                    continue
+                if "FEDROUTE_DATA" in command and "FEDROUTE_DATA" not in os.environ:
+                    continue
+                words = shlex.split(re.sub(r"^FEDROUTE_DATA=\S+ ", "", command))
+                subprocess.run(words, cwd=tmp_path, env=environment(), check=True, timeout=300)
+        ran += language in {"python", "bash"}
+    assert ran or not blocks(page)
+
+
+def test_both_readmes_show_the_same_code() -> None:
+    """The Chinese page is the same page: its code blocks are those of the English one, comments aside."""
+    english, chinese = ([(a, b, re.sub(r"#.*", "", c)) for a, b, c in blocks(p)] for p in PAGES[:2])
+    assert english == chinese
