@@ -2,13 +2,15 @@
 
 Exit 0: done. 1: the job failed. 2: the input was wrong. 130: interrupted."""
 
+import contextlib
 import functools
 import json
 import os
+import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec
 
@@ -75,6 +77,17 @@ def command(f: Callable[P, None]) -> Callable[P, None]:
     return wrapped
 
 
+@contextlib.contextmanager
+def naming(file: Path) -> Iterator[None]:
+    """Puts the config's name before what is wrong with one of its parts."""
+    try:
+        yield
+    except InputError as e:
+        if re.match(r"(federation|model|algorithm|training|engine)\b", str(e)):
+            raise InputError(f"{file}: {e}") from e
+        raise
+
+
 def leave(code: int, text: str = "") -> NoReturn:
     for line in text.splitlines():
         print(f"fedroute: {line}", file=sys.stderr)
@@ -124,13 +137,12 @@ def top(
 def demo(out: Out = Path("demo"), as_json: Json = False) -> None:
     """The main job on bundled real data: ledger and report."""
     from fedroute.demo import demo as demonstrate
+    from fedroute.demo import told
 
     interruptible()
     with ProgressOnStderr() as p:
-        global_run, run = demonstrate(out, progress=p.show, log=p.say)
-    from fedroute.demo import told
-
-    finish(run, out, as_json, lambda: print(told(global_run, run, out)))
+        one, own = demonstrate(out, progress=p.show, log=p.say)
+    finish(own, out, as_json, lambda: print(told(one, own, out)))
 
 
 @command
@@ -146,7 +158,7 @@ def run(
     from fedroute.config import load
 
     interruptible()
-    with ProgressOnStderr() as p:
+    with ProgressOnStderr() as p, naming(config):
         done = jobs.start(load(config, overrides or ()), out, force=force, progress=p.show, log=p.say)
     finish(done, out, as_json)
 
@@ -183,7 +195,8 @@ def manifest(config: ConfigFile, overrides: Overrides = None, as_json: Json = Fa
     from fedroute import jobs
     from fedroute.config import load
 
-    rows = jobs.manifest(load(config, overrides or ()))
+    with naming(config):
+        rows = jobs.manifest(load(config, overrides or ()))
     up, down = (sum(r[k] for r in rows if r["leaves"] or k != "bytes") for k in ("bytes", "down_bytes"))
     title = f"A client sends {up:,} bytes a round and gets {down:,}"
     lines = [(r["tensor"], r["role"], "leaves" if r["leaves"] else "stays", f"{r['bytes']:,}") for r in rows]
@@ -192,7 +205,9 @@ def manifest(config: ConfigFile, overrides: Overrides = None, as_json: Json = Fa
 
 @command
 def check(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[ALGORITHM ...]", help="All where none is named.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[ALGORITHM ...]", help="All where none is named.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """What the papers prove of the algorithms, measured here."""
@@ -200,12 +215,15 @@ def check(
 
     found = certificates(names or None)
     lines = [
-        (c.algorithm, c.claim, f"{c.measured:.6g}", f"{c.expected:.6g}", "holds" if c.passed else "FAILS") for c in found
+        (c.algorithm, c.claim, f"{c.measured:.6g}", f"{c.expected:.6g}", "holds" if c.passed else "FAILS")
+        for c in found
     ]
     columns = ("algorithm", "claim", "measured", "expected", "")
     show([c._asdict() for c in found], as_json, lambda: table("", columns, lines))
     if failed := [c for c in found if not c.passed]:
-        raise RunFailed(f"{len(failed)} of {len(found)} certificates fail, the first: {failed[0].algorithm}: {failed[0].claim}")
+        raise RunFailed(
+            f"{len(failed)} of {len(found)} certificates fail, the first: {failed[0].algorithm}: {failed[0].claim}"
+        )
 
 
 @command

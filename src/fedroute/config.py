@@ -196,7 +196,8 @@ def _read(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_loader())
+        text = path.read_text(encoding="utf-8-sig")
+        document = yaml.load(text, Loader=_loader())
     except FileNotFoundError:
         raise InputError(f"{path}: not there: name a config file (YAML)") from None
     except OSError as e:
@@ -204,7 +205,8 @@ def _read(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as e:
         raise InputError(f"{path}: not a text file in UTF-8 (byte {e.start}): save it as UTF-8") from None
     except yaml.YAMLError as e:
-        raise InputError(f"{path}{_mark(e)}") from None
+        quote = ' (write "${NAME}/..." in quotes)' if re.search(r"[:,\[{]\s*\$\{", text) else ""
+        raise InputError(f"{path}{_mark(e)}{quote}") from None
     if not isinstance(document, dict):
         raise InputError(f"{path}: no config: it has the parts {', '.join(Config.model_fields)}, each as `part: ...`")
     for part in ("federation", "model", "algorithm", "engine"):
@@ -304,19 +306,23 @@ def _placed(federation: dict[str, Any], file: str, folder: Path) -> dict[str, An
 
 
 def explain(
-    error: ValidationError, model: type[BaseModel], file: str = "", where: Mapping[str, str] | None = None
+    error: ValidationError,
+    model: type[BaseModel],
+    file: str = "",
+    where: Mapping[str, str] | None = None,
+    part: str = "",
 ) -> Iterator[str]:
     """A line for each thing that is wrong: file, key, and what to write instead. `where` maps keys to the place that
-    set them, where that is not the file."""
+    set them, where that is not the file; `part`: that of a config which the model is, where it is not the whole."""
     for e in error.errors(include_url=False):
-        loc = [str(part) for part in e["loc"]]
-        key = ".".join(loc)
+        loc = [str(k) for k in e["loc"]]
+        key = ".".join([part, *loc] if part else loc)
         place = (where or {}).get(key)
         text = _say(e, loc, model)
         if place:
             yield f"{place}: {text}"
         else:
-            yield ": ".join(part for part in (file, key, text) if part)
+            yield ": ".join(piece for piece in (file, key, text) if piece)
 
 
 def _say(e: Any, loc: list[str], model: type[BaseModel]) -> str:

@@ -118,7 +118,7 @@ class Algorithm:
 
         def f(p: Weights) -> tuple[Tensor, Weights]:
             buffers = {k: v.clone() for k, v in w.items() if k not in p}
-            out = functional_call(self.task.module, p | buffers, (batch["x"],))
+            out = functional_call(self.task.module, p | buffers, (batch["x"],), tie_weights=self.task.tied)
             return self.loss(out, batch, ctx), buffers
 
         try:

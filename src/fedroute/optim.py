@@ -146,7 +146,7 @@ SERVER_OPTIMIZERS: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {
 """Name -> (class, its defaults at a server), for `server_optimizer`."""
 
 
-def server_optimizer(name: str, **options: float) -> Optimizer:
+def server_optimizer(name: str, **options: Any) -> Optimizer:
     """sgd, momentum, adagrad, adam or yogi as Reddi et al. 2021 use them at the server (algorithm 2, appendix D):
     beta1 0.9 (adagrad: 0), beta2 0.99, eps (their tau) 1e-3, v starting at tau^2, no bias correction; momentum 0.9.
     `options`: other values for these, by the names of the class's fields.

@@ -25,9 +25,11 @@ def from_options(cls: type[T], options: Mapping[str, Any], where: str, without: 
     for key in options:
         if key not in known:
             raise InputError(f"{where}.{key}: unknown key; {nearest(key, known)}")
-    model = create_model(cls.__name__, __config__=ConfigDict(allow_inf_nan=False, protected_namespaces=()), **known)
-    try:
-        checked = model(**options)
+    config = ConfigDict(strict=True, allow_inf_nan=False, protected_namespaces=())
+    try:  # YAML knows lists where fields are tuples
+        checked = create_model(cls.__name__, __config__=config, **known)(
+            **{k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+        )
     except ValidationError as e:
         first = e.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"]))

@@ -35,6 +35,7 @@ class State:
     down_bytes: int = 0
     loss: float = math.nan  # mean training loss of the clients of the last round
     evaluate_every: int = 0  # rounds between evaluations; 0: not yet settled
+    engine: str = ""  # which one computes the rounds; "": not yet settled
 
 
 def prepare(algorithm: Algorithm, task: Task, training: Training) -> Algorithm:
@@ -50,8 +51,7 @@ def prepare(algorithm: Algorithm, task: Task, training: Training) -> Algorithm:
         else Adam(weight_decay=t.weight_decay, decoupled=t.optimizer == "adamw")
     )
     spec = {"name": t.server_optimizer} if isinstance(t.server_optimizer, str) else t.server_optimizer
-    name, options = str(spec["name"]), {k: float(v) for k, v in spec.items() if k != "name"}
-    server = server_optimizer(name, **options)
+    server = server_optimizer(**spec)
     if t.weighting and t.weighting.cap < 1 and algorithm.uncapped:
         raise InputError(f"training.weighting.cap: {algorithm.uncapped}; leave the cap out")
     return replace(algorithm, optimizer=local, server_optimizer=server, server_lr=t.server_lr).bind(task)

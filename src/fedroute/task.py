@@ -32,6 +32,7 @@ class Task:
         state = module.state_dict(keep_vars=True)
         first = {id(v): k for k, v in reversed(state.items())}  # of tied weights the first name stands for all
         self.names = tuple(k for k, v in state.items() if first[id(v)] == k)
+        self.tied = len(self.names) < len(state)
         self.trainable = tuple(k for k, p in module.named_parameters() if p.requires_grad and k in self.names)
         self.travels = frozenset(self.names) - {k for k, p in module.named_parameters() if not p.requires_grad}
         norms = {n for n, m in module.named_modules() if isinstance(m, NORMS)}

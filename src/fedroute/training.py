@@ -12,7 +12,7 @@ from torch import nn
 
 from fedroute.algorithms import ALGORITHMS, make
 from fedroute.algorithms.alone import Alone
-from fedroute.config import Training
+from fedroute.config import Training, explain
 from fedroute.core import Algorithm, Loss, Task
 from fedroute.data.federation import Federation
 from fedroute.engines.base import Engine, Work, context
@@ -27,7 +27,9 @@ from fedroute.run import Run
 from fedroute.run_directory import RunDirectory, fingerprint
 from fedroute.tree import Tree, Weights
 
-Progress = Callable[[str, int, int, dict[str, Any]], None]  # phase ("train" | "alone"), rounds done, rounds, the newest line
+Progress = Callable[
+    [str, int, int, dict[str, Any]], None
+]  # phase ("train" | "alone"), rounds done, rounds, the newest line
 
 
 def fit(
@@ -65,9 +67,9 @@ def fit(
         say = directory.logging(log)
         state = directory.load_checkpoint() if resume else None
     state = state or start(alg, federation)
-    chosen = make_engine(
-        engine, alg, federation, state.server, state.privates, work_of_round(alg, federation, t, seed, 0), say
-    )
+    first = work_of_round(alg, federation, t, seed, 0)
+    chosen = make_engine(_engine(engine, state), alg, federation, state.server, state.privates, first, say)
+    state = replace(state, engine=chosen.name)
     try:
         loop = _Loop(alg, chosen, federation, t, seed, directory, progress, say)
         state = loop.run(state)
@@ -88,7 +90,9 @@ def fit(
         chosen.close()
     loop.seconds |= {"alone_s": after - before, "ledger_s": time.perf_counter() - after}
     privates = {i: private_of(i) for i in state.privates}
-    run = Run(federation, alg, t, seed, chosen.name, replace(state, privates=privates), ledger, loop.seconds, loop.samples)
+    run = Run(
+        federation, alg, t, seed, chosen.name, replace(state, privates=privates), ledger, loop.seconds, loop.samples
+    )
     if directory:
         directory.finish(run)
     return run
@@ -98,8 +102,14 @@ def _training(training: Training | None, options: dict[str, Any]) -> Training:
     try:
         return Training(**((training.model_dump() if training else {}) | options))
     except ValidationError as e:
-        first = e.errors()[0]
-        raise InputError(f"training.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise InputError("\n".join(explain(e, Training, part="training"))) from None
+
+
+def _engine(spec: str | dict[str, Any], state: State) -> dict[str, Any]:
+    """The spec, with "auto" settled where it was before: engines differ by rounding, and a resumed run must not."""
+    options = {"name": spec} if isinstance(spec, str) else spec
+    auto = options.get("name", "auto") == "auto"
+    return options | {"name": state.engine} if state.engine and auto else options
 
 
 class _Loop:
@@ -163,7 +173,9 @@ class _Loop:
         self.seconds["evaluate_s"] += spent
         if not every:
             every = spacing(self.seconds["train_s"] / (state.round - first), spent)
-            self.log(f"evaluating every {every} rounds, which adds at most 30 % (training.evaluate_every says otherwise)")
+            self.log(
+                f"evaluating every {every} rounds, which adds at most 30 % (training.evaluate_every says otherwise)"
+            )
             state = replace(state, evaluate_every=every)
         if self.directory:
             self.directory.append_metrics(line)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedroute.data.federation import Federation
@@ -171,7 +171,21 @@ def test_a_query_is_encoded_as_the_training_rows_were(load: Load) -> None:
     assert again.encode([{"age": 1, "weight": 2, "sex": "?!"}])[0, -1] == 2  # an unseen name
 
 
-@settings(max_examples=50, deadline=None)
+@pytest.mark.parametrize("missing", [[-9], {"v": [-9]}])
+def test_a_query_means_missing_by_the_same_marks(load: Load, missing: Any) -> None:
+    text = "v,c,ill\n" + "".join(f"{v},{c},{y}\n" for v, c, y in [(1, "p", 0), (-9, "p", 1), (3, "q", 0), (2, "?", 1)])
+    schema = load({"a.csv": text}, missing=missing, split={"validation": 0, "test": 0}).table
+    assert schema is not None
+    assert schema.columns == ("v", "v missing", "c missing", "c")
+    gone = schema.encode([{"v": v, "c": "p"} for v in (-9, "-9.0", None, math.nan, "NA", " ? ", math.inf, 1e300)])
+    assert torch.equal(gone, gone[:1].expand(8, 4))
+    assert gone[0, 1] == 1
+    assert schema.encode([{"v": 1, "c": c} for c in ("?", None, "", math.nan)])[:, 2].tolist() == [1] * 4
+    assert TableSchema.model_validate_json(schema.model_dump_json()) == schema
+
+
+@settings(max_examples=100, deadline=None)
+@example([(0.0, "a"), (1e6, None), (1e-310, "b")])  # a spread so small that 1e6 is beyond float32
 @given(
     st.lists(
         st.tuples(st.one_of(st.none(), st.floats(-1e6, 1e6)), st.one_of(st.none(), st.sampled_from("abcd"))),
@@ -209,6 +223,8 @@ WRONG: list[tuple[dict[str, str | bytes], dict[str, Any], list[str]]] = [
     ({"a.csv": A.replace("ill", "Ill")}, {}, ["a.csv", "'ill'", "federation.label", "did you mean 'Ill'"]),
     ({"a.csv": A, "b.csv": b""}, {}, ["b.csv", "is empty"]),
     ({"a.csv": A, "b.csv": "age,weight,sex,ill\n"}, {}, ["b.csv", "no rows"]),
+    ({"a.csv": A, "b.csv": "age,weight,sex,ill"}, {}, ["b.csv", "column names and no rows"]),
+    ({"a.csv": '"' + A}, {}, ["a.csv", "a quote is opened and never closed"]),
     ({"a.csv": A + "70,85\n"}, {}, ["a.csv", "line 6", "2 cells"]),
     ({"a.csv": A.replace("70.5", "heavy")}, {}, ["a.csv", "row 2", "'weight'", "'heavy'", "missing: {weight: [heavy]}",
                                                 "categorical: [weight]"]),
@@ -249,8 +265,8 @@ def test_what_is_wrong_is_said_with_file_column_and_mend(
 
 
 def test_rows_without_a_label_client_or_time_are_left_out_and_counted(load: Load) -> None:
-    text = "h,when,v,ill\na,2024-01-01,1,yes\na,2024-01-02,2,\n,2024-01-03,3,no\nb,?,4,no\nb,2024-01-05,5,no\n"
-    fed = load({"all.csv": text + "c,2024-02-01,6,?\n"}, path="all.csv", client="h", time="when")
+    text = "h,when,v,ill\na,2024-01-01,1,yes\na,2024-01-02,2,\n,2024-01-03,3,no\nb,?,4,no\n"
+    fed = load({"all.csv": text + "b,2024-01-05,5,no\nc,2024-02-01,6,?\n"}, path="all.csv", client="h", time="when")
     assert fed.clients == ("a", "b")
     assert fed.y.tolist() == [1, 0]
     said = " ".join(fed.notes)
@@ -260,9 +276,17 @@ def test_rows_without_a_label_client_or_time_are_left_out_and_counted(load: Load
     assert fed.time.tolist() == [1704067200.0, 1704412800.0]
 
 
-@pytest.mark.parametrize("times", [["2024-03", "2023-12"], ["05.02.2024", "04.03.2023"], ["2024/02/05", "2023/03/04"],
-                                   ["20240205", "20230304"], ["2024-02-05 10:30:00", "2024-02-05 10:29:59"]])  # fmt: skip
-def test_times_in_usual_forms_are_ordered(load: Load, times: list[str]) -> None:
+TIMES = [
+    ("2024-03", "2023-12"),
+    ("05.02.2024", "04.03.2023"),
+    ("2024/02/05", "2023/03/04"),
+    ("20240205", "20230304"),
+    ("2024-02-05 10:30:00", "2024-02-05 10:29:59"),
+]
+
+
+@pytest.mark.parametrize("times", TIMES)
+def test_times_in_usual_forms_are_ordered(load: Load, times: tuple[str, str]) -> None:
     fed = load({"a.csv": f"t,v,ill\n{times[0]},1,y\n{times[1]},2,n\n"}, time="t")
     assert fed.time is not None
     assert float(fed.time[0]) > float(fed.time[1])
@@ -315,42 +339,3 @@ def test_numbers_in_one_file_and_text_in_another(load: Load) -> None:
     assert [r["v"] for r in rows(fed, "a")] == [1, 2.5]
     with pytest.raises(InputError, match=r"b\.csv \(client b\), row 1: column 'v' holds numbers and 1 other"):
         load({"a.csv": "v,ill\n1.0,1\n2.5,0\n", "b.csv": "v,ill\nbig,1.0\n3,0.0\n"})
-
-
-def test_parquet_with_every_type(tmp_path: Path) -> None:
-    from datetime import datetime
-
-    from pyarrow import parquet
-
-    n = 24
-    table = pa.table(
-        {
-            "site": pa.array(["x", "y"] * 12).dictionary_encode(),
-            "flag": [True, False, None] * 8,
-            "count": pa.array([i * i % 7 for i in range(n)], pa.int16()),
-            "part": pa.array([1.5, math.nan, math.inf, 2.5] * 6, pa.float32()),
-            "kind": pa.array(["p", "q", ""] * 8).dictionary_encode(),
-            "seen": [datetime(2024, 1, 1 + i) for i in range(n)],
-            "nothing": pa.nulls(n),
-            "ill": pa.array([i % 3 for i in range(n)], pa.uint8()),
-        }
-    )
-    parquet.write_table(table, tmp_path / "t.parquet")
-    spec = {"source": "parquet", "path": "t.parquet", "client": "site", "label": "ill", "time": "seen"}
-    fed = load_federation(spec | {"split": {"by": "time"}}, base=tmp_path)
-    assert fed.clients == ("x", "y")
-    assert fed.columns == (
-        "flag", "count", "part", "nothing", "flag missing", "part missing", "nothing missing", "kind missing", "kind",
-    )  # fmt: skip
-    assert bool(torch.isfinite(fed.x).all())
-    assert "column part: 6 infinite values, taken as missing" in fed.notes
-    assert fed.time is not None
-    for train, test in zip(fed.train, fed.test, strict=True):
-        assert float(fed.time[train].max()) < float(fed.time[test].min())
-    listed = table.append_column("list", pa.array([[1, 2]] * n))
-    parquet.write_table(listed, tmp_path / "t.parquet")
-    with pytest.raises(InputError, match=r"column 'list' holds list<.*drop: \[list\]"):
-        load_federation(spec, base=tmp_path)
-    (tmp_path / "t.parquet").write_bytes(b"PAR1 and no more")
-    with pytest.raises(InputError, match="cannot be read as Parquet"):
-        load_federation(spec, base=tmp_path)

@@ -170,5 +170,11 @@ def test_from_arrays_deals_the_rows_to_made_clients() -> None:
     assert fed.clients[0] == "client_00"
     rows = torch.cat([*fed.train, *fed.validation, *fed.test])
     assert rows.sort().values.tolist() == list(range(200))
+    same = Federation.from_arrays(
+        torch.rand(200, 3), y, partition={"method": "dirichlet", "clients": 12, "alpha": 0.1, "minimum": 5}
+    )
+    assert torch.equal(torch.cat(same.train), torch.cat(fed.train))
     with pytest.raises(InputError, match="one of them"):
         Federation.from_arrays(torch.rand(200, 3), y)
+    with pytest.raises(InputError, match=r"federation\.partition\.alhpa: no such key; did you mean 'alpha'"):
+        Federation.from_arrays(torch.rand(200, 3), y, partition={"method": "dirichlet", "alhpa": 1})

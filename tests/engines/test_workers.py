@@ -313,17 +313,17 @@ def test_a_client_that_raises_is_answered_with_its_traceback_and_the_worker_live
 class Odd(Algorithm):
     def end(self, carry: Tree, ctx: Context) -> tuple[Tree, Tree]:
         update, private = super().end(carry, ctx)
-        return (update | {"note": "hello"} if int(ctx.client) == 2 else update), private
+        return (update | {"odd": torch.eye(2).to_sparse()} if int(ctx.client) == 2 else update), private
 
 
-def test_an_answer_that_is_no_tree_of_tensors_is_an_error_of_its_client() -> None:
+def test_an_answer_that_cannot_travel_is_an_error_of_its_client() -> None:
     alg, fed = bound(Odd()), federation()
     server, privates = state(alg, fed)
     with Workers(alg, fed, 2) as engine:
         got = list(engine.run(server, privates, work(fed)))
     assert [i for i, a in enumerate(got) if a.error] == [2]
     assert "TypeError" in got[2].error
-    assert "holds a str" in got[2].error
+    assert "holds a torch.sparse_coo tensor" in got[2].error
 
 
 @pytest.mark.parametrize(

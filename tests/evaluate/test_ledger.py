@@ -11,8 +11,9 @@ from torch import nn
 from fedroute.core import Task
 from fedroute.data.federation import Federation
 from fedroute.errors import InputError
+from fedroute.evaluate.aggregate import KINDS
 from fedroute.evaluate.describe import describe
-from fedroute.evaluate.ledger import KINDS, Ledger, make_ledger
+from fedroute.evaluate.ledger import Ledger, make_ledger
 from fedroute.tree import Weights
 from tests.evaluate.planted import always, constant_task, federation, lookup_task, says
 

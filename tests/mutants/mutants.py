@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedroute import rounds
+from fedroute import quarantine, rounds
+from fedroute.algorithms import ALGORITHMS
 from fedroute.algorithms.alone import Alone
 from fedroute.algorithms.fedavg import FedAvg
 from fedroute.algorithms.fedavg_ft import FedAvgFT
 from fedroute.algorithms.fednova import FedNova
 from fedroute.algorithms.fedprox import FedProx
 from fedroute.algorithms.scaffold import Scaffold
-from fedroute.certificates import rig
 from fedroute.core import Algorithm, Batch, Context
 from fedroute.data import batches
 from fedroute.data.federation import Federation
@@ -45,7 +45,8 @@ _made: list[tuple[str, str, type[Algorithm], type[Algorithm]]] = []
 def wrong(what: str, caught_by: str) -> Callable[[type[Algorithm]], type[Algorithm]]:
     def register(cls: type[Algorithm]) -> type[Algorithm]:
         made = dataclass(frozen=True, kw_only=True)(cls)
-        _made.append((what, caught_by, made, cls.__mro__[1]))
+        right = next(base for base in cls.__mro__ if base in ALGORITHMS.values())
+        _made.append((what, caught_by, made, right))
         return made
 
     return register
@@ -208,16 +209,10 @@ class Leaking(FedAvg):
         return {"dw": up["dw"] | kept["w"]}, kept
 
 
-@wrong(
-    "private weights restart from the initial ones in every round",
-    "battery: engines agree: through bytes, norm private",
-)
+@wrong("private weights restart from the initial ones in every round", "battery: private weights stay, norm private")
 class Restarting(FedAvg):
     def begin(self, ctx: Context) -> Tree:
-        if ctx.private["w"]:
-            first = self.__dict__.setdefault("_first", ctx.private["w"])
-            ctx = ctx._replace(private={"w": first})
-        return super().begin(ctx)
+        return super().begin(ctx._replace(private=self.init_client(self.task.init())))
 
 
 @wrong("the server's weights are updated in place", "battery: nothing that is given is changed")
@@ -232,7 +227,7 @@ class InPlace(FedAvg):
 @wrong("state is kept in the object and so lost at a restart", "battery: resumed is as never stopped, all shared")
 class Hidden(FedAvg):
     def aggregate(self, server: Tree, mean: Tree, share: float) -> Tree:
-        last = self.__dict__.get("_last", mean["dw"])
+        last: Weights = self.__dict__.get("_last") or mean["dw"]
         self.__dict__["_last"] = mean["dw"]
         return super().aggregate(server, {"dw": {k: (v + last[k]) / 2 for k, v in mean["dw"].items()}}, share)
 
@@ -327,18 +322,18 @@ def last_batch_dropped(m: pytest.MonkeyPatch) -> None:
 
 def no_step_full_say(m: pytest.MonkeyPatch) -> None:
     """Clients without a batch are asked all the same, and their unchanged weights counted in full."""
-    right = rig.work_of_round
+    right = rounds.work_of_round
 
     def work(*args: Any) -> Work:
         plan = right(*args)
         return plan._replace(clients=tuple(sorted(plan.batches)))
 
-    m.setattr(rig, "work_of_round", work)
+    m.setattr("fedroute.certificates.rig.work_of_round", work)
 
 
 def broken_counts(m: pytest.MonkeyPatch) -> None:
     """A quarantined client's weight stays in the denominator."""
-    right_fault, right_value = rounds.fault, RunningMean.value
+    right_fault, right_value = quarantine.fault, RunningMean.value
     left_out = list[float]()
 
     def fault(a: Answer, pattern: Tree, *rest: Any) -> str:
@@ -351,12 +346,12 @@ def broken_counts(m: pytest.MonkeyPatch) -> None:
         left_out.clear()
         return right_value(self)
 
-    m.setattr(rounds, "fault", fault)
+    m.setattr("fedroute.rounds.fault", fault)
     m.setattr(RunningMean, "value", value)
 
 
 def nan_let_in(m: pytest.MonkeyPatch) -> None:
-    m.setattr(rounds, "fault", lambda *args: "")
+    m.setattr("fedroute.rounds.fault", lambda *args: "")
 
 
 def client_sees_everything(m: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,7 @@
 """kill -9, Ctrl-C and two at once: a run that is gone on with ends where an uninterrupted one ends, hash for hash."""
 
 import json
-import os
 import random
-import signal
 import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
@@ -29,8 +27,7 @@ def kill_while_it_writes(process: BaseProcess, out: Path, delay: float) -> bool:
     while process.is_alive() and not working.exists():
         time.sleep(0.0001)
     time.sleep(delay)
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()  # SIGKILL
     process.join()
     return working.exists()
 
@@ -102,6 +99,17 @@ def test_every_algorithm_resumes_to_the_same_bits(
     resumed = fit(federation, model, spec, out=tmp_path, resume=True, **options)
     assert resumed.summary()["weights_sha256"] == whole.summary()["weights_sha256"]
     assert resumed.state.up_bytes == whole.state.up_bytes
+
+
+def test_a_resumed_run_keeps_the_engine_that_auto_took(tmp_path: Path, federation: Federation) -> None:
+    """Engines differ by rounding: a trial that comes out otherwise the second time must not change the weights."""
+    options: dict[str, Any] = {"rounds": 6, "alone": False, "log": lambda text: None}
+    with pytest.raises(KeyboardInterrupt):
+        fit(federation, "mlp", engine="stacked", out=tmp_path, progress=stop_at(3, KeyboardInterrupt), **options)
+    resumed = fit(federation, "mlp", engine="auto", out=tmp_path, resume=True, **options)
+    assert resumed.engine == "stacked"
+    whole = fit(federation, "mlp", engine="stacked", **options)
+    assert resumed.summary()["weights_sha256"] == whole.summary()["weights_sha256"]
 
 
 def test_ctrl_c_saves_the_last_whole_round(tmp_path: Path, federation: Federation) -> None:

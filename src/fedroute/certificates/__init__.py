@@ -5,18 +5,23 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from fedroute.algorithms import ALGORITHMS
-from fedroute.certificates import alone, fedavg, fedavg_ft, fednova, fedprox, scaffold
+from fedroute.certificates.alone import CLAIMS as ALONE
 from fedroute.certificates.claim import Claim, Make
+from fedroute.certificates.fedavg import CLAIMS as FEDAVG
+from fedroute.certificates.fedavg_ft import CLAIMS as FEDAVG_FT
+from fedroute.certificates.fednova import CLAIMS as FEDNOVA
+from fedroute.certificates.fedprox import CLAIMS as FEDPROX
+from fedroute.certificates.scaffold import CLAIMS as SCAFFOLD
 from fedroute.errors import InputError
 from fedroute.options import nearest
 
 CLAIMS: dict[str, list[Claim]] = {
-    "alone": alone.CLAIMS,
-    "fedavg": fedavg.CLAIMS,
-    "fedavg_ft": fedavg_ft.CLAIMS,
-    "fednova": fednova.CLAIMS,
-    "fedprox": fedprox.CLAIMS,
-    "scaffold": scaffold.CLAIMS,
+    "alone": ALONE,
+    "fedavg": FEDAVG,
+    "fedavg_ft": FEDAVG_FT,
+    "fednova": FEDNOVA,
+    "fedprox": FEDPROX,
+    "scaffold": SCAFFOLD,
 }
 """Name of an algorithm -> what is claimed of it."""
 

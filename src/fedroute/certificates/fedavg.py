@@ -140,7 +140,7 @@ CLAIMS = [
         0.01,
     ),
     Claim(
-        "a client that makes no step (one row, batch norm) has no say, even where all have the same: largest difference",
+        "a client that makes no step (one row, batch norm) has no say, where all say the same: largest difference",
         no_step_no_say,
         0.0,
     ),

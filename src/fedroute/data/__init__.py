@@ -1,1 +1,1 @@
-"""."""
+"""Clients and their data: sources, partitions, shifts, splits, batches."""

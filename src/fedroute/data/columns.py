@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fedroute.data.rows import Floats, Names
-from fedroute.data.sources.csv_files import MISSING, NUMBER
+from fedroute.data.rows import MISSING, Floats, Names
+from fedroute.data.sources.csv_files import NUMBER
 from fedroute.data.spec import Table, Value
 from fedroute.errors import InputError
 
@@ -29,7 +29,8 @@ def feature(column: Any, name: str, spec: Table, marks: Sequence[Value], where: 
     date, an identifier, free text, all the same to a model) unless `features` names it, with a note.
 
     Text is numeric where every value is a number (and none has zeros in front), else categorical; a column that is
-    mostly numbers and not wholly is an error, because both readings would mislead. Infinite numbers are missing."""
+    mostly numbers and not wholly is an error, because both readings would mislead. Numbers beyond 1e30, infinite
+    ones too, are missing."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -57,9 +58,9 @@ def feature(column: Any, name: str, spec: Table, marks: Sequence[Value], where: 
         column = pc.cast(column, pa.uint8())
     column = pc.cast(column, pa.float64(), safe=False)
     values = column.to_numpy().copy()
-    infinite = np.isinf(values)
+    infinite = np.abs(values) > 1e30
     if infinite.any():
-        notes.append(f"column {name}: {int(infinite.sum())} infinite values, taken as missing")
+        notes.append(f"column {name}: {int(infinite.sum())} values infinite or beyond 1e30, taken as missing")
         values[infinite] = np.nan
     numbers = [float(m) for m in marks if isinstance(m, int | float) or re.match(NUMBER, str(m))]
     values[np.isin(values, numbers)] = np.nan
@@ -68,14 +69,17 @@ def feature(column: Any, name: str, spec: Table, marks: Sequence[Value], where: 
     return pa.chunked_array([pa.array(values, from_pandas=True)])
 
 
-def names_of(column: Any) -> Names:
+def names_of(column: Any, name: str, where: Where) -> Names:
     """(R,) names; 1.0 and 1 are one name."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if _textual(column.type):
         return Names.of(_plain(_marked(column, ())))
-    return Names.of(column if pa.types.is_floating(column.type) else pc.cast(column, pa.string()))
+    try:
+        return Names.of(column if pa.types.is_floating(column.type) else pc.cast(column, pa.string()))
+    except pa.ArrowException:
+        raise InputError(f"{where(0)}: column {name!r} holds {column.type}, which cannot be names") from None
 
 
 def times_of(column: Any, name: str, where: Where) -> Floats:
@@ -90,13 +94,13 @@ def times_of(column: Any, name: str, where: Where) -> Floats:
         else:
             text = pc.replace_substring_regex(text, r"^(\d{4}-\d{2})$", r"\1-01")  # a month
             column = _parsed(text, name, where)
-    if pa.types.is_temporal(column.type):
-        stamps = pc.cast(pc.cast(column, pa.timestamp("ms"), safe=False), pa.int64())
-        return np.asarray(pc.divide(pc.cast(stamps, pa.float64()), 1000.0).to_numpy(), dtype=np.float64)
     try:
+        if pa.types.is_temporal(column.type):
+            stamps = pc.cast(pc.cast(column, pa.timestamp("ms"), safe=False), pa.int64())
+            return np.asarray(pc.divide(pc.cast(stamps, pa.float64()), 1000.0).to_numpy(), dtype=np.float64)
         return np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(), dtype=np.float64)
     except pa.ArrowException:
-        raise InputError(f"{where(0)}: column {name!r} (federation.time) holds {column.type}, no times") from None
+        raise InputError(f"{where(0)}: column {name!r} holds {column.type}, which are no points in time") from None
 
 
 def _parsed(text: Any, name: str, where: Where) -> Any:

@@ -1,6 +1,6 @@
 """A federation: named clients and their rows, each row in the training, validation or test part of one client."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedroute.core import Batch
 from fedroute.data.partition import assign, client_names
-from fedroute.data.spec import Partition, Split
+from fedroute.data.spec import Partition, Split, partition_of
 from fedroute.data.split import split_rows
 from fedroute.data.table import TableSchema
 from fedroute.errors import InputError
@@ -64,7 +64,7 @@ class Federation:
         y: Tensor,
         client: Sequence[str] | None = None,
         *,
-        partition: Partition | None = None,
+        partition: Partition | Mapping[str, Any] | None = None,
         name: str = "arrays",
         labels: Sequence[str] = (),
         split: Split | None = None,
@@ -73,7 +73,8 @@ class Federation:
         columns: Sequence[str] = (),
         notes: Sequence[str] = (),
     ) -> "Federation":
-        """A federation of R rows; `client`: R names, or None and a `partition` that deals the rows to made clients.
+        """A federation of R rows; `client`: R names, or None and a `partition` that deals the rows to made clients
+        (a model of `data.spec`, or a dict such as {"method": "dirichlet", "alpha": 0.3, "clients": 8}).
         Rows are split inside each client, by `seed` and the client's name (or by `time`, where split.by is "time"),
         so that one client's data never change another's parts.
 
@@ -96,6 +97,7 @@ class Federation:
             row = int((~torch.isfinite(x)).reshape(len(x), -1).any(1).nonzero()[0])
             raise InputError(f"{name}: x has NaN or Inf in row {row}; fill them, or load the table from Parquet or CSV")
         if partition is not None:
+            partition = partition_of(partition)
             codes = assign(partition, y, seed, time, name).numpy()
             names = client_names(partition.clients)
         else:

@@ -111,7 +111,8 @@ def build(rows: Rows, spec: Any, seed: int) -> Federation:
 def _encoded(fed: Federation, table: Any, spec: Table) -> Federation:
     train: Tensor = torch.cat(fed.train)
     own = dict(zip(fed.clients, fed.train, strict=True)) if spec.statistics == "client" else None
-    schema = TableSchema.fit(table, train, own)
+    marks = spec.missing if isinstance(spec.missing, dict) else dict.fromkeys(table.column_names, spec.missing)
+    schema = TableSchema.fit(table, train, own, marks)
     names = [fed.clients[i] for i in fed.owner().tolist()] if own else None
     fed = replace(fed, x=schema.encode(table, names), columns=schema.columns, table=schema)
     whose = "each client alone" if own else "all clients together (federated)"

@@ -10,6 +10,8 @@ from torch import Tensor
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
+"""Marks of a missing value that need not be declared."""
 
 
 def canonical(value: object) -> str:

@@ -202,6 +202,7 @@ class Registry(BaseModel):
 
 Spec = Annotated[Parquet | Csv | Images | Npz | Bundled | Registry, Field(discriminator="source")]
 _SPEC: TypeAdapter[Parquet | Csv | Images | Npz | Bundled | Registry] = TypeAdapter(Spec)
+_PARTITION: TypeAdapter[Partition] = TypeAdapter(Partition)
 _SOURCES: dict[str, type[BaseModel]] = {
     "parquet": Parquet, "csv": Csv, "images": Images, "npz": Npz, "bundled": Bundled, "registry": Registry,
 }  # fmt: skip
@@ -231,10 +232,22 @@ def check(spec: Mapping[str, Any]) -> Parquet | Csv | Images | Npz | Bundled | R
         raise InputError("; ".join(_say(err) for err in e.errors()[:3])) from None
 
 
+def partition_of(value: Partition | Mapping[str, Any]) -> Partition:
+    """A partition as a checked model, also from a dict such as {method: dirichlet, alpha: 0.3}. Raises InputError."""
+    if isinstance(value, Part):
+        return value
+    try:
+        return _PARTITION.validate_python(dict(value))
+    except ValidationError as e:
+        raise InputError(
+            "; ".join(_say({**err, "loc": ("", "partition", *err["loc"])}) for err in e.errors())
+        ) from None
+
+
 def _say(err: Any) -> str:
     loc = [str(p) for p in err["loc"]]
     tags = {*_SOURCES, *_METHODS} if loc[1:2] == ["partition"] else set(_SOURCES)  # pydantic puts the tag in the path
-    key = ".".join(["federation", *(p for p in loc if p not in tags)])
+    key = ".".join(["federation", *(p for p in loc if p and p not in tags)])
     kind = err["type"]
     if kind == "extra_forbidden":
         model = next((_MODELS[p] for p in reversed(loc[:-1]) if p in _MODELS), Source)

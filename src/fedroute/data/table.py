@@ -1,7 +1,6 @@
 """Tables as tensors: what the columns mean, how gaps are filled, and how a later query is encoded the same way."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from fedroute.data.rows import canonical
+from fedroute.data.rows import MISSING, canonical
 from fedroute.data.spec import nearest
 from fedroute.errors import InputError
 
@@ -29,9 +28,10 @@ class Statistics(BaseModel):
 
 
 class TableSchema(BaseModel):
-    """x has the numeric columns, standardised; then a 0/1 flag for each column of `flags`, 1 where the value was
-    missing; then the categorical columns as codes: the place of the name among `categorical[column]` (sorted), or
-    one more for a name that no training row of any client had. JSON: `model_dump_json`, `model_validate_json`."""
+    """x has the numeric columns, standardised (and cut off at a million deviations); then a 0/1 flag for each column
+    of `flags`, 1 where the value was missing; then the categorical columns as codes: the place of the name among
+    `categorical[column]` (sorted), or one more for a name that no training row of any client had. missing: the values
+    that mean "missing" in a column, besides the usual marks. JSON: `model_dump_json`, `model_validate_json`."""
 
     model_config = ConfigDict(frozen=True)
     numeric: tuple[str, ...]
@@ -39,6 +39,7 @@ class TableSchema(BaseModel):
     categorical: dict[str, tuple[str, ...]]
     federated: Statistics
     clients: dict[str, Statistics] = {}  # where each client uses its own
+    missing: dict[str, tuple[str, ...]] = {}
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -52,10 +53,17 @@ class TableSchema(BaseModel):
         return tuple(len(names) + 1 for names in self.categorical.values())
 
     @classmethod
-    def fit(cls, table: Any, train: Tensor, clients: Mapping[str, Tensor] | None = None) -> Self:
+    def fit(
+        cls,
+        table: Any,
+        train: Tensor,
+        clients: Mapping[str, Tensor] | None = None,
+        missing: Mapping[str, Sequence[object]] | None = None,
+    ) -> Self:
         """table: a pyarrow Table of R rows, columns float64 (numeric) or string (categorical), null where missing;
         train: the training rows; clients: name -> its training rows, where each is to use its own statistics (what a
-        client has no value for comes from the others)."""
+        client has no value for comes from the others); missing: column -> the values that mean "missing" in a later
+        query, as they did when the table was read."""
         import pyarrow as pa
 
         numeric = tuple(c for c in table.column_names if pa.types.is_floating(table.schema.field(c).type))
@@ -65,11 +73,15 @@ class TableSchema(BaseModel):
         categorical = {c: tuple(sorted(v for v in seen[c].unique().to_pylist() if v is not None)) for c in names}
         whole = _statistics(seen, numeric, names, None)
         own = {c: _statistics(table.take(rows.numpy()), numeric, names, whole) for c, rows in (clients or {}).items()}
-        return cls(numeric=numeric, flags=flags, categorical=categorical, federated=whole, clients=own)
+        marks = {c: tuple(map(canonical, v)) for c, v in (missing or {}).items() if c in table.column_names and v}
+        return cls(
+            numeric=numeric, flags=flags, categorical=categorical, federated=whole, clients=own, missing=marks
+        )  # fmt: skip
 
     def encode(self, rows: Any, client: Sequence[str] | str | None = None) -> Tensor:
         """(R, F) float32. rows: a pyarrow Table as for `fit`, a mapping column -> values, or a sequence of mappings
-        column -> value; None, "" and NaN are missing; columns that x does not use are ignored. client: whose
+        column -> value; None, NaN, "", "?", NA and the values of
+        `missing` are missing; columns that x does not use are ignored. client: whose
         statistics to use (a name, or one per row) where clients use their own; those of the federation otherwise, so
         that the encoding of a query never depends on who owns it.
 
@@ -80,7 +92,8 @@ class TableSchema(BaseModel):
         stats, who = self._whose(client, r)
         gap = np.isnan(raw)
         fill, mean, scale = (np.array([getattr(s, k) for s in stats])[who] for k in ("fill", "mean", "scale"))
-        values = (np.where(gap, fill, raw) - mean) / scale
+        with np.errstate(over="ignore"):  # a value a million deviations away says no more than that
+            values = ((np.where(gap, fill, raw) - mean) / scale).clip(-1e6, 1e6)
         missing = dict(zip(self.numeric, gap.T, strict=True))
         codes = []
         for k, (c, names) in enumerate(self.categorical.items()):
@@ -117,7 +130,9 @@ class TableSchema(BaseModel):
         for c in needed:
             if c not in rows:
                 raise InputError(f"column {c!r} is not there{nearest(c, rows)}")
-        typed = {c: _numbers(c, rows[c]) for c in self.numeric} | {c: _names(rows[c]) for c in self.categorical}
+        gone = {c: {*MISSING, *self.missing.get(c, ())} for c in needed}
+        typed = {c: _numbers(c, rows[c], gone[c]) for c in self.numeric}
+        typed |= {c: _names(rows[c], gone[c]) for c in self.categorical}
         return pa.table(typed)
 
 
@@ -159,26 +174,29 @@ def _place(name: str, names: Sequence[str]) -> int:
     return names.index(name) if name in names else len(names)
 
 
-def _numbers(name: str, values: Any) -> Any:
+def _numbers(name: str, values: Any, gone: Container[str]) -> Any:
     import pyarrow as pa
 
     if isinstance(values, pa.ChunkedArray | pa.Array) and pa.types.is_floating(values.type):
         return values
-    found = []
+    found: list[float | None] = []
     for i, v in enumerate(values.to_pylist() if isinstance(values, pa.ChunkedArray | pa.Array) else values):
+        if v is None or canonical(v) in gone:
+            found.append(None)
+            continue
         try:
-            number = None if v is None or v == "" else float(v)
+            number = float(v)
         except (TypeError, ValueError):
             raise InputError(f"column {name!r}, row {i}: {v!r} is not a number") from None
-        found.append(None if number is None or not np.isfinite(number) else number)
+        found.append(None if not abs(number) <= 1e30 or canonical(number) in gone else number)
     return pa.array(found, pa.float64())
 
 
-def _names(values: Any) -> Any:
+def _names(values: Any, gone: Container[str]) -> Any:
     import pyarrow as pa
 
     if isinstance(values, pa.ChunkedArray | pa.Array) and pa.types.is_string(values.type):
         return values
     listed = values.to_pylist() if isinstance(values, pa.ChunkedArray | pa.Array) else values
-    gone = [v is None or v == "" or (isinstance(v, float) and math.isnan(v)) for v in listed]
-    return pa.array([None if g else canonical(v) for v, g in zip(listed, gone, strict=True)], pa.string())
+    named = [None if v is None else canonical(v) for v in listed]
+    return pa.array([None if v in gone else v for v in named], pa.string())

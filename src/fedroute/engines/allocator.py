@@ -19,5 +19,6 @@ def keep_memory() -> bool:
     global _done  # noqa: PLW0603 (a setting of the process)
     if not _done and os.environ.get("FEDROUTE_MALLOC", "1") != "0" and platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
-        _done = all([libc.mallopt(name, value) for name, value in THRESHOLDS.items()])
+        accepted = [libc.mallopt(name, value) for name, value in THRESHOLDS.items()]
+        _done = all(accepted)
     return _done

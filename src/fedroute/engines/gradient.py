@@ -61,24 +61,26 @@ def as_tree(ctx: Context) -> Tree:
     return {k: v for k, v in ctx._asdict().items() if k != "lr"}
 
 
+def reads_context(alg: Algorithm) -> bool:
+    """Whether a gradient depends on the context, as only a loss of the algorithm's own can make it."""
+    return type(alg).loss is not Algorithm.loss
+
+
 def by_autograd(alg: Algorithm) -> Gradients:
     """The gradients of any module and loss: a mapped forward pass, then one call of autograd."""
-    module, trainable, own_loss = alg.task.module, alg.task.trainable, type(alg).loss is not Algorithm.loss
+    module, trainable, reads = alg.task.module, alg.task.trainable, reads_context(alg)
 
     def gradients(w: Weights, batch: Batch, ctx: Context, dims: Dims) -> Grad:
         def forward(p: Weights, frozen: Weights, batch: Batch, own: Tree) -> Tree:
             buffers = {k: v.clone() for k, v in frozen.items()}
-            out = functional_call(module, p | buffers, (batch["x"],))
+            out = functional_call(module, p | buffers, (batch["x"],), tie_weights=alg.task.tied)
             return {"loss": alg.loss(out, batch, ctx._replace(**own)), "buffers": buffers}
 
         with torch.enable_grad():
             p = {k: w[k].detach().requires_grad_() for k in trainable}
             trees = [p, {k: v for k, v in w.items() if k not in p}, batch]
             in_front = [0 for tree in trees for _ in leaves(tree)]
-            if own_loss:  # the default loss looks at no context
-                out = mapped(forward, [*trees, as_tree(ctx)], [*in_front, *dims])
-            else:
-                out = mapped(forward, [*trees, {}], in_front)
+            out = mapped(forward, [*trees, as_tree(ctx) if reads else {}], [*in_front, *(dims if reads else ())])
             g = torch.autograd.grad(out["loss"].sum(), tuple(p.values()), materialize_grads=True)
         return dict(zip(p, g, strict=True)), {k: v.detach() for k, v in out["buffers"].items()}, out["loss"].detach()
 
@@ -86,8 +88,8 @@ def by_autograd(alg: Algorithm) -> Gradients:
 
 
 def with_gradients(alg: Algorithm, gradients: Gradients) -> Algorithm:
-    """The same algorithm, to be used under vmap, whose `grad` leaves the map and takes all gradients together. One whose
-    class has a `grad` of its own is returned as it is."""
+    """The same algorithm, to be used under vmap, whose `grad` leaves the map and takes all gradients together. One
+    whose class has a `grad` of its own is returned as it is."""
     if type(alg).grad is not Algorithm.grad:
         return alg
 
@@ -107,7 +109,7 @@ class _Call:
 
     def __init__(self, alg: Algorithm, gradients: Gradients, w: Weights, batch: Batch, ctx: Context):
         self.alg, self.gradients, self.ctx = alg, gradients, ctx
-        self.trees = w, batch, as_tree(ctx)
+        self.trees = w, batch, as_tree(ctx) if reads_context(alg) else {}
         self.arguments = [v for tree in self.trees for v in leaves(tree)]
         self.trained = [k for k in w if k in alg.task.trainable]
         self.buffers = [k for k in w if k not in alg.task.trainable]

@@ -13,11 +13,14 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from fedroute.core import Algorithm, Batch, Context, Task
-from fedroute.task import default_loss
 from fedroute.data.federation import Federation
 from fedroute.engines.gradient import Dims, Grad
 from fedroute.optim import Sgd
+from fedroute.task import default_loss
 from fedroute.tree import Tree, Weights
+
+_relu_backward = torch.ops.aten.threshold_backward.grad_input  # zero where what the ReLU put out is zero
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -44,7 +47,7 @@ def chain_of(task: Task) -> Chain | None:
     if any(m._forward_hooks or m._forward_pre_hooks for m in module.modules()):
         return None
     try:
-        first, *nodes = fx.symbolic_trace(module).graph.nodes
+        _input, *nodes = fx.symbolic_trace(module).graph.nodes
     except Exception:  # a module that decides as it runs is no chain
         return None
     layers, flattens = list[Layer](), False
@@ -89,7 +92,7 @@ def chain_for(task: Task, federation: Federation) -> Chain | None:
     first, last = w[chain.layers[0].weight], w[chain.layers[-1].weight]
     shape = x.is_contiguous() and (x.dim() == 2 or chain.flattens) and x[0].numel() == first.shape[1]
     dtype = x.dtype == first.dtype or (x.dtype == torch.uint8 and first.dtype == torch.float32)
-    labels = y.dim() == 1 and y.dtype == torch.int64 and 0 <= int(y.min()) and int(y.max()) < len(last)
+    labels = y.dim() == 1 and y.dtype == torch.int64 and int(y.min()) >= 0 and int(y.max()) < len(last)
     return chain if shape and dtype and labels else None
 
 
@@ -140,12 +143,12 @@ class Plan:
 
     rows: Tensor  # (T, A, B) int64
     say: Tensor  # (T, A, B, 1): 1 / (rows of the batch), or 0 where filled up
-    active: tuple[int, ...]  # (T,) clients that make this step: the first so many
+    active: list[int]  # (T,) clients that make this step: the first so many
 
     @classmethod
     def of(cls, batches: Sequence[Sequence[Tensor]], dtype: torch.dtype) -> Self:
         """`batches`: of each client the rows of its steps, clients with more steps first."""
-        sizes = [torch.tensor([len(rows) for rows in steps]) for steps in batches]
+        sizes = [torch.tensor([rows.numel() for rows in steps]) for steps in batches]
         A, T, B = len(batches), len(batches[0]), max(int(s.max()) for s in sizes)
         rows, say = torch.zeros(A, T * B, dtype=torch.int64), torch.zeros(A, T * B, dtype=dtype)
         for a, (steps, size) in enumerate(zip(batches, sizes, strict=True)):
@@ -154,7 +157,11 @@ class Plan:
             place += (torch.arange(len(size)) * B - size.cumsum(0) + size).repeat_interleave(size)
             rows[a] = flat[0]
             rows[a, place], say[a, place] = flat, size.to(dtype).reciprocal().repeat_interleave(size)
-        active = tuple(sum(len(steps) > t for steps in batches) for t in range(T))
+        active, n = list[int](), A
+        for t in range(T):
+            while len(batches[n - 1]) <= t:
+                n -= 1
+            active.append(n)
         return cls(
             rows.view(A, T, B).transpose(0, 1).contiguous(),
             say.view(A, T, B, 1).transpose(0, 1).contiguous(),
@@ -186,7 +193,7 @@ class _Pass:
     def backward(self, h: Tensor, dh: Tensor | None, ones: Tensor, lr: float, sgd: Sgd) -> None:
         """Moves the weights; `dh` takes the gradient of the input `h` where that is wanted."""
         if self.relu:
-            torch.ops.aten.threshold_backward.grad_input(self.dz, self.z, 0, grad_input=self.dz)
+            _relu_backward(self.dz, self.z, 0, grad_input=self.dz)
         if dh is not None:
             torch.bmm(self.dz, self.weight, out=dh)
         for (w, v), left, right in zip(self.moved, (self.dz_t, ones), (h, self.dz), strict=False):
@@ -200,8 +207,8 @@ class _Pass:
 
 
 def descend(chain: Chain, w: Weights, opt: Tree, federation: Federation, plan: Plan, lr: float, sgd: Sgd) -> Tensor:
-    """All steps of A clients, in place: the leaves of `w` and of the optimiser's state are (A or more, ...), contiguous.
-    Returns the sum over each client's steps of its losses, (A,)."""
+    """All steps of A clients, in place: the leaves of `w` and of the optimiser's state are (A or more, ...) and
+    contiguous. Returns the sum over each client's steps of its losses, (A,)."""
     _, A, B = plan.rows.shape
     source, like = federation.x.flatten(1), w[chain.layers[0].weight]
     raw = source.new_empty(A * B, source.shape[1])

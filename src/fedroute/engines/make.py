@@ -5,8 +5,11 @@ from typing import Any
 
 from fedroute.core import Algorithm
 from fedroute.data.federation import Federation
+from fedroute.engines.allocator import keep_memory
+from fedroute.engines.auto import choose
 from fedroute.engines.base import Engine, Work
 from fedroute.engines.sequential import Sequential
+from fedroute.engines.stacked import Stacked
 from fedroute.errors import InputError
 from fedroute.tree import Tree
 
@@ -34,8 +37,22 @@ def make_engine(
     options = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = options.pop("name", "auto")
     workers = options.pop("workers", None)
+    if not isinstance(workers, int | None) or isinstance(workers, bool):
+        raise InputError(f"engine.workers: {workers!r} is no number of processes")
     if options:
         raise InputError(f"engine.{min(options)}: unknown key; the keys are name and workers")
     if name not in ENGINES:
         raise InputError(f"engine.name: no engine {name!r}; take one of {', '.join(ENGINES)}")
-    return Sequential(algorithm, federation)
+    keep_memory()
+    if name == "auto":
+        return choose(algorithm, federation, server, privates, work, log, workers)
+    if name == "workers":
+        from fedroute.engines.workers import Workers
+
+        return Workers(algorithm, federation, workers)
+    if name == "sequential":
+        return Sequential(algorithm, federation)
+    stacked = Stacked(algorithm, federation)
+    if stacked.declined:
+        log(f"engine: stacked runs one client after the other: {stacked.declined}")
+    return stacked

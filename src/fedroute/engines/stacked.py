@@ -64,12 +64,11 @@ class Stacked:
         chunks of equal length that fit the memory meant for them."""
         if not work.clients:
             return []
-        sizes = {i: [len(rows) for rows in work.batches[i]] for i in work.clients}
+        sizes = {i: [rows.numel() for rows in work.batches[i]] for i in work.clients}
         order = sorted(work.clients, key=lambda i: (len(sizes[i]), sizes[i][::-1]), reverse=True)
         seen = nbytes({k: server[k] for k in self.algorithm.broadcast}) + nbytes(privates[order[0]])
         each = seen + max(max(s, default=0) for s in sizes.values()) * self.federation.x[:1].nbytes
         most = max(4, CACHE // each) if self.plain else max(2, MEMORY // (8 * each))
-        most = getattr(self, "_most", None) or most
         count = -(-len(order) // most)
         return [order[len(order) * c // count : len(order) * (c + 1) // count] for c in range(count)]
 
@@ -81,7 +80,8 @@ class Stacked:
             ctxs = [context(self.algorithm, server, privates[i], i, work) for i in clients]
             carries, states = list[Tree](), list[Tensor]()
             for i, ctx in zip(clients, ctxs, strict=True):
-                torch.default_generator.manual_seed(seed_of(work.seed, "client", work.round, self.federation.clients[i]))
+                seed = seed_of(work.seed, "client", work.round, self.federation.clients[i])
+                torch.default_generator.manual_seed(seed)
                 carries.append(self.algorithm.begin(ctx))
                 states.append(torch.get_rng_state())
             batches = [work.batches[i] for i in clients]
@@ -108,7 +108,7 @@ class Stacked:
 
     def _steps(self, ctxs: list[Context], carry: Tree, batches: list[list[Tensor]]) -> Iterator[Done]:
         """Step by step, as long as a client has one; a client is yielded after its last one."""
-        sizes = [[len(rows) for rows in b] for b in batches]
+        sizes = [[rows.numel() for rows in b] for b in batches]
         private, n = _stack([c.private for c in ctxs]), len(ctxs)
         client, steps = torch.stack([c.client for c in ctxs]), torch.tensor([len(b) for b in batches])
         losses = torch.zeros(n, dtype=torch.float64)
@@ -168,8 +168,10 @@ class Stacked:
 
 def draws(module: nn.Module) -> str:
     """Why a module's forward pass draws random numbers, which cannot be stacked; "" where it does not."""
-    found = [type(m).__name__ for m in module.modules() if m.training and isinstance(m, RANDOM) and getattr(m, "p", 1)]
-    return f"the model has {found[0]}, which draws random numbers client by client" if found else ""
+    for m in module.modules():
+        if m.training and isinstance(m, RANDOM) and getattr(m, "p", True):
+            return f"the model has {type(m).__name__}, which draws random numbers client by client"
+    return ""
 
 
 @contextmanager

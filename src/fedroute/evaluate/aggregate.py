@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+KINDS = ("personal", "global", "alone")  # the models that a client is measured with
 KEYS = ("mean", "weighted", "worst", "worst_client", "worst_tenth", "std", "measured", "undefined")
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedroute.core import Task
 from fedroute.data.federation import Federation
 from fedroute.errors import InputError
-from fedroute.evaluate.aggregate import aggregate
+from fedroute.evaluate.aggregate import KINDS, aggregate
 from fedroute.evaluate.describe import label_counts
 from fedroute.evaluate.intervals import Interval, Verdict, bootstrap, middle, paired_accuracy, verdict, wilson
 from fedroute.evaluate.metrics import (
@@ -33,7 +33,6 @@ from fedroute.tree import Weights
 if TYPE_CHECKING:
     from rich.table import Table
 
-KINDS = ("personal", "global", "alone")
 FEW = 5  # rows of the rarer kind under which no verdict on a ranking is given
 NO_GLOBAL = "some weights are private or nothing is shared, so no one model is the global one"
 NO_ALONE = "no client was trained alone (training.alone is off)"

@@ -186,7 +186,7 @@ def recall_at_fpr(score: Array, positive: Array, rate: float = FALSE_POSITIVE_RA
     def value(counts: Array) -> Array:
         pos, neg = split(counts)
         allowed = neg.cumsum(1) <= rate * neg.sum(1, keepdims=True)
-        found = np.where(allowed, pos.cumsum(1), 0).max(1)
+        found = np.where(allowed, pos.cumsum(1), 0).max(1, initial=0)
         return np.where(neg.sum(1) > 0, _ratio(found, pos.sum(1)), np.nan)
 
     split = _by_score(score, positive)
@@ -199,16 +199,24 @@ def mean(values: Array) -> Statistic:
 
 
 def _by_score(score: Array, positive: Array) -> Callable[[Array], tuple[Array, Array]]:
-    """counts (D, n) -> positives and negatives (D, G) at each distinct score, from the highest down."""
+    """counts (D, n) -> positives and negatives (D, G) by score, from the highest down: a group for each score that a
+    positive row has, and one for all that lies between two of them, where only the number of negatives matters."""
     order = np.argsort(-score, kind="stable")
-    ranked, is_positive = score[order], positive[order].astype(np.float64)
+    ranked, hits = score[order], np.flatnonzero(positive[order])
     starts = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]]) if len(score) else np.zeros(0, dtype=np.intp)
+    has = np.zeros(len(starts) + 1, dtype=bool)  # whether a score has a positive row; the last stands before the first
+    has[np.searchsorted(starts, hits, "right") - 1] = True
+    starts = starts[has[:-1] | np.roll(has, 1)[:-1] | (np.arange(len(starts)) == 0)]
+    group = np.searchsorted(starts, hits, "right") - 1
+    filled, first = np.unique(group, return_index=True)
 
     def split(counts: Array) -> tuple[Array, Array]:
-        c = counts[:, order]
-        if not len(starts):
-            return c, c
-        return np.add.reduceat(c * is_positive, starts, 1), np.add.reduceat(c * (1 - is_positive), starts, 1)
+        pos, total = np.zeros((len(counts), len(starts))), np.zeros((len(counts), len(starts)))
+        if len(starts):
+            total = np.add.reduceat(counts[:, order], starts, 1)
+        if len(hits):
+            pos[:, filled] = np.add.reduceat(counts[:, order[hits]], first, 1)
+        return pos, total - pos
 
     return split
 

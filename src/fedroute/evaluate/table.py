@@ -1,14 +1,18 @@
 """The ledger as a table for a terminal of 100 columns."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from fedroute.evaluate.intervals import Interval
-from fedroute.evaluate.ledger import KINDS, Entry, Ledger
+from fedroute.evaluate.aggregate import KINDS
 from fedroute.evaluate.metrics import NAMES
+from fedroute.evaluate.wilson import Interval
+
+if TYPE_CHECKING:
+    from fedroute.evaluate.ledger import Entry, Ledger
 
 STYLES = {"yes": "green", "no": "bold red", "unclear": "yellow", "n/a": "dim"}
 TOTALS = {
@@ -21,7 +25,7 @@ TOTALS = {
 MARKS = {"yes": "▲ yes", "no": "▼ no", "unclear": "· unclear", "n/a": "n/a"}
 
 
-def ledger_table(ledger: Ledger, limit: int = 40) -> Table:
+def ledger_table(ledger: "Ledger", limit: int = 40) -> Table:
     """A line per client and one per aggregate. Of more than `limit` clients first those worse off, then the worst by
     their personal model; the title says how many are not shown."""
     head, yard = ledger.yardstick.headline, ledger.yardstick
@@ -60,18 +64,18 @@ def printable(name: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
 
 
-def _shown(entries: Sequence[Entry], limit: int, head: str, higher: bool) -> list[Entry]:
+def _shown(entries: "Sequence[Entry]", limit: int, head: str, higher: bool) -> "list[Entry]":
     if len(entries) <= limit:
         return list(entries)
 
-    def key(e: Entry) -> tuple[bool, bool, float]:
+    def key(e: "Entry") -> tuple[bool, bool, float]:
         v = e.value("personal", head)
         return e.better_off != "no", v is None, (v if higher else -v) if v is not None else 0.0
 
     return sorted(entries, key=key)[:limit]
 
 
-def _caption(ledger: Ledger) -> str:
+def _caption(ledger: "Ledger") -> str:
     v = ledger.verdicts()
     said = [
         f"Better off than alone: {v['yes']} yes, {v['no']} no, {v['unclear']} unclear"
@@ -85,7 +89,7 @@ def _caption(ledger: Ledger) -> str:
     return " ".join(said)
 
 
-def _gain(e: Entry, percent: bool) -> str:
+def _gain(e: "Entry", percent: bool) -> str:
     if e.difference is None:
         return "n/a"
     return _number(e.difference, percent, "+") + _interval(e.interval, percent)

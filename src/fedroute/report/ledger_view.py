@@ -47,9 +47,11 @@ def dots(clients: Sequence[dict[str, Any]], unit: Unit, part: str, worst: str | 
 
     rows = []
     for c in shown:
-        interval = c.get("interval")
-        place = {k: at(c.get(k)) for k in (*KINDS, "majority")} | {
-            "interval": [at(v) for v in interval] if interval else None
+        interval, majority = c.get("interval"), c.get("majority")
+        place: dict[str, Any] = {k: at(c.get(k)) for k in KINDS}
+        place |= {
+            "majority": at(majority) if majority is not None and low <= majority <= high else None,
+            "interval": [at(v) for v in interval] if interval else None,
         }
         words = ", ".join(f"{k} {unit(c.get(k))}" for k in KINDS if c.get(k) is not None)
         rows.append(
@@ -63,8 +65,8 @@ def dots(clients: Sequence[dict[str, Any]], unit: Unit, part: str, worst: str | 
             | _verdict(c)
             | {"worst": c["name"] == worst}
         )
-    marks = [{"at": at(v), "words": f"{100 * v:.0f}" if unit.percent else f"{v:g}"} for v in ticks(low, high, 6)]
-    return {"rows": rows, "ticks": [m | {"words": m["words"]} for m in marks]}
+    marks = [{"at": at(v), "words": f"{round(100 * v if unit.percent else v, 6):g}"} for v in ticks(low, high, 6)]
+    return {"rows": rows, "ticks": marks}
 
 
 def sketch(clients: Sequence[dict[str, Any]], unit: Unit) -> dict[str, Any]:
@@ -90,18 +92,15 @@ def sketch(clients: Sequence[dict[str, Any]], unit: Unit) -> dict[str, Any]:
 
 
 def table(clients: Sequence[dict[str, Any]], unit: Unit, worst: str | None) -> list[dict[str, Any]]:
-    """A line per client, every cell with the number that it is sorted by and its words."""
+    """A line per client, in words; personal and difference with their intervals."""
     return [
-        {
+        {k: unit.number(c.get(k)) for k in ("global", "alone", "majority")}
+        | {
             "name": c["name"],
             "worst": c["name"] == worst,
             "sizes": [int(c.get(p) or 0) for p in ("train", "validation", "test")],
-            "personal": (_key(c.get("personal")), unit.number(c.get("personal")), unit.interval(c.get("interval"))),
-            "global": (_key(c.get("global")), unit.number(c.get("global"))),
-            "alone": (_key(c.get("alone")), unit.number(c.get("alone"))),
-            "majority": (_key(c.get("majority")), unit.number(c.get("majority"))),
+            "personal": (unit.number(c.get("personal")), unit.interval(c.get("interval"))),
             "difference": (
-                _key(c.get("difference")),
                 unit.number(c.get("difference"), True),
                 unit.interval(c.get("difference_interval"), True),
             ),
@@ -116,10 +115,6 @@ def totals(aggregates: dict[str, Any], unit: Unit) -> list[tuple[str, list[str]]
     """The aggregates of one metric, a line each: (words, one cell per kind)."""
     of = [aggregates.get(k) or {} for k in KINDS]
     return [(words, [unit(a.get(key)) for a in of]) for key, words in TOTALS.items()]
-
-
-def _key(value: float | None) -> str:
-    return "" if value is None else f"{value:.5g}"
 
 
 def _verdict(client: dict[str, Any]) -> dict[str, str]:

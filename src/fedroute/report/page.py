@@ -9,12 +9,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedroute.report import ledger_view, words
 from fedroute.report.caveats import caveats
-from fedroute.report.ledger_view import KINDS, MANY
+from fedroute.report.ledger_view import KINDS, MANY, bar, dots, sketch, table, totals
 from fedroute.report.pictures import Series, curve, histogram, mix
 from fedroute.report.reading import Reading
-from fedroute.report.words import Unit
+from fedroute.report.words import Unit, count, duration, headline, listed, size, whole
 
 METRICS = {
     "accuracy": "accuracy",
@@ -61,18 +60,18 @@ def content(run: Reading) -> dict[str, Any]:
         "run": run,
         "title": _title(run),
         "facts": _facts(run),
-        "headline": words.headline(clients, rows),
-        "bar": ledger_view.bar(clients) if clients else [],
+        "headline": headline(clients, rows),
+        "bar": bar(clients) if clients else [],
         "tiles": _tiles(head, unit),
         "metric": METRICS.get(unit.metric, unit.metric),
         "unit": unit,
         "part": part,
-        "rows": words.count(rows, "row"),
+        "rows": count(rows, "row"),
         "many": many,
-        "dots": ledger_view.dots(clients, unit, part, worst) if not many else {"rows": [], "ticks": []},
-        "sketch": ledger_view.sketch(clients, unit) if many else {"picture": "", "ends": []},
-        "table": ledger_view.table(clients, unit, worst),
-        "totals": ledger_view.totals(head, unit) if head else [],
+        "dots": dots(clients, unit, part, worst) if not many else {"rows": [], "ticks": []},
+        "sketch": sketch(clients, unit) if many else {"picture": "", "ends": []},
+        "table": table(clients, unit, worst),
+        "totals": totals(head, unit) if head else [],
         "has": {k: any(c.get(k) not in (None, []) for c in clients) for k in (*KINDS, "majority", "notes")},
         "metrics": _metrics(s),
         "one_model": _one_model(clients),
@@ -82,7 +81,7 @@ def content(run: Reading) -> dict[str, Any]:
         "manifest": _manifest(s),
         "traffic": s.get("traffic") or {},
         "rounds": s.get("rounds") or 0,
-        "size": words.size,
+        "size": size,
         "quarantined": _quarantined(s),
         "void": s.get("void_rounds") or [],
         "measured": measured,
@@ -234,7 +233,7 @@ def _data(federation: dict[str, Any], clients: Sequence[dict[str, Any]]) -> dict
         "n": len(sizes),
         "few_labels": len(labels) <= 12,
     }
-    found |= {"all": words.whole(sum(total.values())), "notes": [*(federation.get("notes") or [])]}
+    found |= {"all": whole(sum(total.values())), "notes": [*(federation.get("notes") or [])]}
     if not sizes:
         return found
     if len(sizes) <= MANY:
@@ -244,11 +243,11 @@ def _data(federation: dict[str, Any], clients: Sequence[dict[str, Any]]) -> dict
             n = max(sum(mine), 1)
             cells = [{"n": c, "share": round(c / n, 4)} for c in mine]
             bars = [{"part": p, "n": k, "width": round(100 * k / top, 2)} for p, k in of.items()]
-            found["rows"].append({"name": name, "cells": cells, "bars": bars, "total": words.whole(total[name])})
+            found["rows"].append({"name": name, "cells": cells, "bars": bars, "total": whole(total[name])})
         return found
-    found["picture"] = histogram(list(total.values()), words.whole, f"Rows of {len(sizes)} clients")
+    found["picture"] = histogram(list(total.values()), whole, f"Rows of {len(sizes)} clients")
     ordered = sorted(total.values())
-    found["span"] = [words.whole(v) for v in (ordered[0], ordered[len(ordered) // 2], ordered[-1])]
+    found["span"] = [whole(v) for v in (ordered[0], ordered[len(ordered) // 2], ordered[-1])]
     shares = [[c / max(sum(of), 1) for c in of] for of in counts.values() if of]
     if shares and labels:
         shares.sort(key=lambda p: (p.index(max(p)), -max(p)))
@@ -262,14 +261,13 @@ def _manifest(s: dict[str, Any]) -> dict[str, Any]:
     kept = sum(e.get("bytes") or 0 for e in entries if not e.get("leaves"))
     top = max([e.get("bytes") or 0 for e in entries] + [1])
     rows = [
-        e | {"words": words.size(e.get("bytes") or 0), "width": round(100 * (e.get("bytes") or 0) / top, 2)}
-        for e in entries
+        e | {"words": size(e.get("bytes") or 0), "width": round(100 * (e.get("bytes") or 0) / top, 2)} for e in entries
     ]
     stays = sum(not e.get("leaves") for e in entries)
     return {
         "rows": rows,
-        "out": words.size(out),
-        "kept": words.size(kept),
+        "out": size(out),
+        "kept": size(kept),
         "leave": len(entries) - stays,
         "stay": stays,
     }
@@ -281,7 +279,7 @@ def _quarantined(s: dict[str, Any]) -> list[dict[str, Any]]:
     for q in s.get("quarantined") or []:
         found.setdefault((str(q.get("client")), str(q.get("reason"))), []).append(int(q.get("round") or 0))
     return [
-        {"client": c, "reason": r, "rounds": words.listed(list(map(str, rounds)), 6), "n": len(rounds)}
+        {"client": c, "reason": r, "rounds": listed(list(map(str, rounds)), 6), "n": len(rounds)}
         for (c, r), rounds in found.items()
     ]
 
@@ -294,7 +292,7 @@ def _time(time: dict[str, Any]) -> list[tuple[str, str]]:
         "ledger_s": "the ledger",
         "checkpoint_s": "checkpoints",
     }
-    found = [(w, words.duration(float(time[k]))) for k, w in names.items() if time.get(k) is not None]
+    found = [(w, duration(float(time[k]))) for k, w in names.items() if time.get(k) is not None]
     if time.get("samples_per_s"):
-        found.append(("training speed", f"{words.whole(time['samples_per_s'])} rows a second"))
+        found.append(("training speed", f"{whole(time['samples_per_s'])} rows a second"))
     return found

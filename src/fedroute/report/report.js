@@ -7,9 +7,12 @@
         const up = th.getAttribute("aria-sort") === "descending";
         table.querySelectorAll("thead th").forEach((h) => h.removeAttribute("aria-sort"));
         th.setAttribute("aria-sort", up ? "ascending" : "descending");
+        const numeric = th.classList.contains("n");
         const key = (row) => {
-          const cell = row.cells[column], raw = cell.dataset.v;
-          return raw === undefined ? cell.textContent.trim() : raw === "" ? null : Number(raw);
+          const text = row.cells[column].textContent.trim();
+          if (!numeric) return text;
+          const number = parseFloat(text.replace("\u2212", "-"));
+          return Number.isNaN(number) ? null : number;
         };
         [...body.rows]
           .map((row) => [key(row), row])

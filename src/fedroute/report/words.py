@@ -83,7 +83,7 @@ def headline(clients: Sequence[dict[str, Any]], rows: int) -> str:
         who = listed(by["yes"]) if few else f"{len(by['yes'])} of {compared} clients"
         every = len(by["yes"]) == compared and compared > 1
         said.append(
-            f"all {compared} clients are better off than alone"
+            f"All {compared} clients are better off than alone"
             if every
             else f"{who} {_is(by['yes'])} better off than alone"
         )
@@ -101,8 +101,7 @@ def headline(clients: Sequence[dict[str, Any]], rows: int) -> str:
         n = len(by["unclear"])
         who = listed(by["unclear"]) if few else count(n, "client")
         said.append(f"for {who} the difference is within the noise")
-    text = "; ".join(said)
-    return text[0].upper() + text[1:] + "."
+    return "; ".join(said) + "."
 
 
 def _is(names: Sequence[str]) -> str:

@@ -7,13 +7,12 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from fedroute.data.rows import MISSING
 from fedroute.data.spec import Csv
 from fedroute.errors import InputError
 
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 COMMA_NUMBER = r"^[+-]?(\d+,?\d*|,\d+)([eE][+-]?\d+)?$"
-MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
-"""Marks of a missing value that need not be declared."""
 
 
 def read_csv(path: Path, spec: Csv) -> Any:
@@ -33,7 +32,7 @@ def read_csv(path: Path, spec: Csv) -> Any:
     header = _header(first, spec)
     try:
         table = csv.read_csv(
-            pa.BufferReader(text.encode()),
+            pa.BufferReader((text.rstrip("\r\n") + "\n").encode()),
             read_options=csv.ReadOptions(autogenerate_column_names=True, use_threads=False),
             parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values='"' in text),
             convert_options=csv.ConvertOptions(
@@ -130,4 +129,5 @@ def _ragged(message: str, delimiter: str) -> str:
     if m := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", message):
         return (f"line {m[1]} has {m[3]} cells and the first line {m[2]} (delimiter {delimiter!r}); mend the line, "
                 "put quotes around cells with the delimiter in them, or give `delimiter: ...`")  # fmt: skip
-    return f"is not CSV: {message.splitlines()[0]}"
+    why = "a quote is opened and never closed" if "Empty CSV" in message else message.splitlines()[0]
+    return f"is not CSV: {why}"

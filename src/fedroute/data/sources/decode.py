@@ -50,8 +50,8 @@ def decode(
         if x is None:
             channels = 3 if colour == "rgb" or pixels.ndim == 3 else 1
             shape = (count, channels, *pixels.shape[:2])
-            if (need := math.prod(shape)) > (there := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
-                raise InputError(f"{count:,} images of {shape[1:]} take {need:,} bytes and the machine has {there:,}; "
+            if (need := math.prod(shape)) > _memory():
+                raise InputError(f"{count:,} images of {shape[1:]} take {need:,} bytes, more than the machine has; "
                                  "say a smaller `size: [H, W]` or take fewer")  # fmt: skip
             x, first = np.zeros(shape, dtype=np.uint8), i
         if pixels.shape[:2] != x.shape[2:]:
@@ -70,6 +70,11 @@ def decode(
     if x.shape[1] == 3 and grey:
         notes.append(f"{grey} grey images among the coloured ones, read as RGB")
     return torch.from_numpy(x), good, notes
+
+
+def _memory() -> float:
+    """Bytes of the machine, where the system says."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf
 
 
 def _eight_bits(image: Any) -> Any:

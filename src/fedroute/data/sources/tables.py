@@ -74,12 +74,12 @@ def read(spec: Parquet | Csv, base: Path) -> Rows:
     counted in the notes."""
     files, notes = _read_files(spec, base), list[str]()
     name = files.files[0].path.name.partition(".")[0] if len(files.files) == 1 else files.files[0].path.parent.name
-    label = label_of(names_of(files.column(spec.label)), spec, files.where)
+    label = label_of(names_of(files.column(spec.label), spec.label, files.where), spec, files.where)
     keep = label.known if isinstance(label, Names) else ~np.isnan(label)
     _count(notes, ~keep, f"without {spec.label}")
     client = time = None
     if spec.client:
-        client = names_of(files.column(spec.client))
+        client = names_of(files.column(spec.client), spec.client, files.where)
         _count(notes, keep & ~client.known, f"without {spec.client}")
         keep &= client.known
     elif spec.paths is not None:
