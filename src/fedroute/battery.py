@@ -70,7 +70,9 @@ class ThroughBytes:
 
 
 def _through_bytes(tree: Tree) -> Tree:
-    return unflatten(load(save({k: v.contiguous() for k, v in flatten(tree, whole=True).items()})))
+    """Cloned at the end: a tensor that lies askew in a buffer of bytes may be summed in another order."""
+    loaded = load(save({k: v.contiguous() for k, v in flatten(tree, whole=True).items()}))
+    return unflatten({k: v.clone() for k, v in loaded.items()})
 
 
 class Battery:

@@ -48,9 +48,10 @@ class Algorithm:
         return replace(self, task=task)
 
     def describe(self) -> dict[str, Any]:
-        """Its name (that of its file) and its own options, as a config gives them."""
+        """Its name and its own options, as a config gives them; the name of one of ours is that of its file."""
+        where, _, file = type(self).__module__.rpartition(".")
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in BY_TRAINING}
-        return {"name": type(self).__module__.rpartition(".")[2]} | own
+        return {"name": file if where == "fedroute.algorithms" else type(self).__name__} | own
 
     @cached_property
     def kept(self) -> frozenset[str]:

@@ -95,13 +95,10 @@ def _train(
 
 
 def write_report(out: Path) -> Path:
-    """report.html of the run in `out`. Raises InputError where no run has ended there."""
+    """report.html of the run in `out`, ended or not. Raises InputError where there is no run."""
     from fedroute.report import write
-    from fedroute.run_directory import RunDirectory
 
-    RunDirectory(out).read_summary()
-    write(out)
-    return out / "report.html"
+    return write(out)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
+from weakref import WeakValueDictionary
 
 from fedroute.checkpoint import fingerprint, load_newest, save
 from fedroute.durable import write, writing
@@ -30,23 +31,24 @@ CONFIG_HEADER = "# The complete config of this run, written by fedroute. `fedrou
 class RunDirectory:
     """config.yaml, metrics.jsonl, summary.json, checkpoint/, clients.csv, report.html, log.txt.
 
-    `create` or `open` takes the folder for this process until `close` (or the end of the process, however it ends);
-    both may be called again by the process that holds it. A second process gets InputError.
+    `create` or `open` takes the folder for this process, until `close`, or until the last of this process's objects for
+    the folder is gone, or the process has ended, however it ended. A second process gets InputError.
     fingerprint: what is trained here (`checkpoint.fingerprint`); checkpoints of anything else are refused.
     What is repaired on loading is said to `say`; `logging` sets it."""
 
-    _held: ClassVar[dict[Path, IO[str]]] = {}
+    _held: ClassVar[WeakValueDictionary[Path, "_Lock"]] = WeakValueDictionary()
 
     def __init__(self, path: Path | str, fingerprint: Mapping[str, str] | None = None):
         self.path, self.fingerprint = Path(path), fingerprint
         self.say: Callable[[str], None] = self.log
+        self._lock: _Lock | None = None
 
     # taking it
 
     def create(self, force: bool = False) -> Self:
         """A new run in this folder. Raises InputError where `check_free` does; `force` removes what a run leaves
         there, and nothing else."""
-        if self._key not in self._held:
+        if not self._take_over():
             self.check_free(force)
             self._take()
             for name in (*FILES, "checkpoint"):
@@ -73,12 +75,12 @@ class RunDirectory:
         """A run that is there. Raises InputError where there is none, or another process works on it."""
         if not any((self.path / name).exists() for name in (*FILES, "checkpoint", ".lock")):
             raise InputError(f"{self.path}: no run here: name the folder that --out was given")
-        self._take()
+        if not self._take_over():
+            self._take()
         return self
 
     def close(self) -> None:
-        if lock := self._held.pop(self._key, None):
-            lock.close()
+        self._lock = None
 
     def __enter__(self) -> Self:
         return self
@@ -86,29 +88,19 @@ class RunDirectory:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    @property
-    def _key(self) -> Path:
-        return self.path.resolve()
+    def _take_over(self) -> bool:
+        """Whether this process has the folder already."""
+        self._lock = self._held.get(self.path.resolve())
+        return self._lock is not None
 
     def _take(self) -> None:
-        if self._key in self._held:
-            return
         with writing(self.path):
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-                lock = (self.path / ".lock").open("a+")
+                self._lock = _Lock(self.path)
             except PermissionError as e:
                 raise InputError(f"{self.path}: may not be written: name another folder or mend its rights") from e
-        if not _lock(lock):
-            lock.seek(0)
-            who = lock.read().strip() or "another process"
-            lock.close()
-            raise InputError(f"{self.path}: {who} works on this run: wait for it, or stop it first")
-        self._held[self._key] = lock
-        with writing(self.path):
-            lock.truncate(0)
-            lock.write(f"process {os.getpid()}")
-            lock.flush()
+        self._held[self.path.resolve()] = self._lock
 
     # writing
 
@@ -236,8 +228,25 @@ def _cell(value: object) -> object:
     return "n/a" if value is None else value
 
 
-def _lock(handle: IO[str]) -> bool:
-    """Whether this process now holds the file; the system frees it when the process ends, even by a kill."""
+class _Lock:
+    """A folder held by this process; the system frees it when the process ends, even by a kill."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = (folder / ".lock").open("a+")
+        if not _locked(self.file):
+            self.file.seek(0)
+            who = self.file.read().strip() or "another process"
+            raise InputError(f"{folder}: {who} works on this run: wait for it, or stop it first")
+        self.file.truncate(0)
+        self.file.write(f"process {os.getpid()}")
+        self.file.flush()
+
+    def __del__(self) -> None:
+        if hasattr(self, "file"):
+            self.file.close()
+
+
+def _locked(handle: IO[str]) -> bool:
     try:
         if sys.platform == "win32":
             import msvcrt

@@ -10,13 +10,14 @@ from typing import Any
 from pydantic import ValidationError
 from torch import nn
 
-from fedroute.algorithms import ALGORITHMS, make
+from fedroute.algorithms import make
 from fedroute.algorithms.alone import Alone
 from fedroute.config import Training, explain
 from fedroute.core import Algorithm, Loss, Task
 from fedroute.data.federation import Federation
 from fedroute.engines.base import Engine, Work, context
 from fedroute.engines.make import make_engine
+from fedroute.engines.sequential import at_client
 from fedroute.errors import InputError
 from fedroute.evaluate.curve import curve_point
 from fedroute.evaluate.ledger import make_ledger
@@ -211,8 +212,9 @@ def _adapted(alg: Algorithm, federation: Federation, t: Training, seed: int, sta
     for i in state.privates:
         plan = {i: client_batches(alg, federation, local, seed, t.rounds, i)}
         work = Work(t.rounds, seed, t.lr, (i,), plan)
-        ctx = context(alg, state.server, state.privates[i], i, work)
-        privates[i] = alg.adapt(ctx, (federation.take(rows) for rows in plan[i]))
+        with at_client(work, federation.clients[i]):
+            ctx = context(alg, state.server, state.privates[i], i, work)
+            privates[i] = alg.adapt(ctx, (federation.take(rows) for rows in plan[i]))
     return privates.__getitem__
 
 

@@ -70,6 +70,13 @@ def test_make_says_what_is_wrong(spec: str | dict[str, Any], words: str) -> None
         make(spec)
 
 
+def test_a_class_of_the_user_goes_by_its_own_name() -> None:
+    class Mine(FedProx):
+        pass
+
+    assert Mine(mu=0.5).describe() == {"name": "Mine", "private": (), "mu": 0.5}
+
+
 def test_a_role_that_no_weight_has() -> None:
     with pytest.raises(InputError, match="no weight has the role or name 'haed'"):
         FedAvg(private=("haed",)).bind(network())

@@ -28,7 +28,7 @@ def test_a_skip_that_names_no_check_is_an_error() -> None:
 
 
 def test_a_wrong_neutral_value_is_seen() -> None:
-    with pytest.raises(AssertionError, match="the shared weights: .* differs by up to"):
+    with pytest.raises(AssertionError, match=r"the shared weights: .* differs by up to"):
         named("is FedAvg at its neutral value", FedProx, neutral=FedProx(mu=0.1))()
     named("is FedAvg at its neutral value", FedProx, neutral=FedProx(mu=1e-9), neutral_tolerance=1e-6)()
 

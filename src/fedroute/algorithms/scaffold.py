@@ -22,14 +22,14 @@ class Scaffold(Algorithm):
         option II     c_i+ = c_i - c + (x - y_i) / (K lr)
         server        x <- x + server_lr mean_S (y_i - x);  c <- c + |S|/N mean_S (c_i+ - c_i), so c = mean of all c_i
 
-    Deviations. Option II keeps the mean of the raw gradients g_i over the K steps: under plain SGD that is the paper's
-    formula (put the local step into it), and it stays an estimate of the gradient under momentum, weight decay or Adam,
-    with unequal K, and whatever lr a schedule gives. Option I averages over the rows of this round's batches, which are
-    all of the client's rows where a round is a whole number of passes; it bears a smaller lr than option II, since what it
-    adds over a round is K lr (c - c_i) with gradients from before the first step. Control variates exist for the trainable shared
-    weights only: statistics of batch norm have no gradient, private weights have no common optimum to be corrected
-    towards. A client that makes no step keeps its c_i. Clients without rows are not among the N. Under a weighting
-    that is not uniform every mean, and so c, is weighted likewise."""
+    Deviations. Option II keeps the mean of the raw gradients g_i over the K steps: under plain SGD that is the
+    paper's formula (put the local step into it), and it stays an estimate of the gradient under momentum, weight
+    decay or Adam, with unequal K, and whatever lr a schedule gives. Option I averages over the rows of this round's
+    batches, which are all of the client's rows where a round is a whole number of passes; it bears a smaller lr than
+    option II, since what it adds over a round is K lr (c - c_i) with gradients from before the first step. Control
+    variates exist for the trainable shared weights only: statistics of batch norm have no gradient, private weights
+    have no common optimum to be corrected towards. A client that makes no step keeps its c_i. Clients without rows
+    are not among the N. Under a weighting that is not uniform every mean, and so c, is weighted likewise."""
 
     option: Annotated[Literal["I", "II"], Field(description="how c_i is renewed: I costs a second gradient")] = "II"
     broadcast: ClassVar[tuple[str, ...]] = ("w", "c")

@@ -209,30 +209,32 @@ class _Pass:
 def descend(chain: Chain, w: Weights, opt: Tree, federation: Federation, plan: Plan, lr: float, sgd: Sgd) -> Tensor:
     """All steps of A clients, in place: the leaves of `w` and of the optimiser's state are (A or more, ...) and
     contiguous. Returns the sum over each client's steps of its losses, (A,)."""
-    _, A, B = plan.rows.shape
+    T, A, B = plan.rows.shape
     source, like = federation.x.flatten(1), w[chain.layers[0].weight]
     raw = source.new_empty(A * B, source.shape[1])
     x = raw if raw.dtype == like.dtype else torch.empty_like(raw, dtype=like.dtype)
-    labels = federation.y[plan.rows].unsqueeze(-1)  # (T, A, B, 1)
-    loss, ones, velocity = like.new_zeros(A, B, 1), like.new_ones(A, 1, B), opt.get("momentum", {})
+    labels, minus, logp = federation.y[plan.rows].unsqueeze(-1), -plan.say, torch.zeros_like(plan.say)  # (T, A, B, 1)
+    tables = zip(plan.rows.view(T, A * B), plan.say, minus, labels, logp, plan.active, strict=True)
     z, dz = ([like.new_empty(A, B, w[layer.weight].shape[1]) for layer in chain.layers] for _ in range(2))
-    n = 0
-    for rows, say, y, active in zip(plan.rows.unbind(), plan.say.unbind(), labels.unbind(), plan.active, strict=True):
+    velocity, n = opt.get("momentum", {}), 0
+    for rows, say, less, y, found, active in tables:
         if active != n:  # views on those who still make steps
             n = active
             passes = [_Pass(layer, w, velocity, a[:n], b[:n]) for layer, a, b in zip(chain.layers, z, dz, strict=True)]
-            last, inputs = passes[-1], [x[: n * B].view(n, B, -1), *(p.z for p in passes[:-1])]
+            here, batch, ones = raw[: n * B], x[: n * B], like.new_ones(n, 1, B)
+            out, slope = passes[-1].z, passes[-1].dz
+            inputs = [batch.view(n, B, -1), *(p.z for p in passes[:-1])]
             backward = list(zip(passes, inputs, [None, *(p.dz for p in passes[:-1])], strict=True))[::-1]
         if n < A:
-            rows, say, y = rows[:n], say[:n], y[:n]
-        torch.index_select(source, 0, rows.reshape(-1), out=raw[: n * B])
+            rows, say, less, y, found = rows[: n * B], say[:n], less[:n], y[:n], found[:n]
+        torch.index_select(source, 0, rows, out=here)
         if x is not raw:
-            torch.div(raw[: n * B], 255, out=x[: n * B])
+            torch.div(here, 255, out=batch)
         for p, h in zip(passes, inputs, strict=True):
             p.forward(h)
-        logp = last.z.log_softmax(-1)
-        loss[:n].addcmul_(logp.gather(2, y), say, value=-1)
-        torch.exp(logp, out=last.dz).mul_(say).scatter_add_(2, y, -say)
+        torch.log_softmax(out, -1, out=slope)
+        torch.gather(slope, 2, y, out=found)
+        slope.exp_().mul_(say).scatter_add_(2, y, less)
         for p, h, dh in backward:
-            p.backward(h, dh, ones[:n], lr, sgd)
-    return loss.sum((1, 2))
+            p.backward(h, dh, ones, lr, sgd)
+    return (logp * minus).sum((0, 2, 3))

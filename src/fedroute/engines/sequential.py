@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,18 +30,26 @@ class Sequential:
 
 
 def answer(alg: Algorithm, federation: Federation, server: Tree, private: Tree, client: int, work: Work) -> Answer:
-    """One client's round, on one thread (so that results do not depend on the cores at hand) and with the global
-    random state, which dropout draws from, set by (seed, round, client) and restored."""
+    """One client's round."""
     steps = work.batches[client]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed_of(work.seed, "client", work.round, federation.clients[client]))
+        with at_client(work, federation.clients[client]):
             ctx = context(alg, server, private, client, work)
             update, kept, loss = run_client(alg, ctx, (federation.take(rows) for rows in steps))
         return Answer(client, len(steps), update, kept, float(loss))
     except Exception:  # a client's fault, whatever it is, must not end the others' round
         return Answer(client, len(steps), {}, {}, float("nan"), traceback.format_exc())
+
+
+@contextmanager
+def at_client(work: Work, name: str) -> Iterator[None]:
+    """One thread, so that results do not depend on the cores at hand, and the global random state, which dropout draws
+    from, set by (seed, round, client) and restored."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed_of(work.seed, "client", work.round, name))
+            yield
     finally:
         torch.set_num_threads(threads)
