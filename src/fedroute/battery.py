@@ -70,9 +70,11 @@ class ThroughBytes:
 
 
 def _through_bytes(tree: Tree) -> Tree:
-    """Cloned at the end: a tensor that lies askew in a buffer of bytes may be summed in another order."""
-    loaded = load(save({k: v.contiguous() for k, v in flatten(tree, whole=True).items()}))
-    return unflatten({k: v.clone() for k, v in loaded.items()})
+    """In its own order again, which a safetensors file does not keep, and cloned, since a tensor may lie askew in a
+    buffer of bytes: either could let a sum come in another order."""
+    flat = {k: v.contiguous() for k, v in flatten(tree, whole=True).items()}
+    loaded = load(save(flat))
+    return unflatten({k: loaded[k].clone() for k in flat})
 
 
 class Battery:

@@ -76,11 +76,10 @@ class Training(Part):
 
 
 class Engine(Part):
-    """`engine:` what computes the rounds. workers: processes, by default one a core; device: a torch device."""
+    """`engine:` what computes the rounds. workers: processes, by default one a core."""
 
     name: Literal["auto", "sequential", "stacked", "workers"] = "auto"
     workers: int | None = Field(None, ge=1)
-    device: str | None = None
 
 
 class Config(Part):

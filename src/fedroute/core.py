@@ -11,7 +11,7 @@ from torch.func import functional_call, grad_and_value
 
 from fedroute.optim import Optimizer, Sgd
 from fedroute.task import Batch, Loss, Task
-from fedroute.tree import Tree, Weights, pick, tree_map
+from fedroute.tree import Tree, Weights, laid_out, pick
 
 __all__ = ["Algorithm", "Batch", "Context", "Loss", "Task", "run_client"]
 BY_TRAINING = ("optimizer", "server_optimizer", "server_lr", "task")  # fields that no algorithm's config part sets
@@ -26,6 +26,7 @@ class Context(NamedTuple):
     steps: Tensor  # (), how many local steps it makes in this round
     step: Tensor  # (), which of them this is
     lr: float  # the learning rate of this round
+    counts: Tensor = torch.zeros(0, dtype=torch.int64)  # (K,), its training rows by label, if it has labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,8 @@ class Algorithm:
     server_lr: float = 1.0
     task: Task = field(default=None, repr=False)  # type: ignore[assignment]  # bound by fit
     broadcast: ClassVar[tuple[str, ...]] = ("w",)  # keys of the server's state that clients see
+    own: ClassVar[tuple[str, ...]] = ()  # keys with leaves (N, ...), of which client i sees row i alone
+    reduce: ClassVar[str] = "mean"  # or "stack": aggregate gets every update, (n, ...), with "client" and "say", (n,)
     sends: ClassVar[dict[str, str]] = {"dw": "change of the shared weights"}  # what an update is made of
     weighting: ClassVar[str] = "examples"  # how clients are weighted where the config does not say
     uncapped: ClassVar[str] = ""  # why the config must not cap a client's say, where it must not
@@ -104,6 +107,10 @@ class Algorithm:
         return {"dw": dw | second}, {"w": pick(w, self.kept)}
 
     # in use
+    def predictor(self) -> Task:
+        """The task whose module predicts with the weights of `personal`."""
+        return self.task
+
     def personal(self, server: Tree, private: Tree) -> Weights:
         """The weights this client predicts with."""
         return {**server["w"], **private["w"]}
@@ -131,11 +138,6 @@ class Algorithm:
             loss, buffers = f(p)
             g = dict(zip(p, torch.autograd.grad(loss, tuple(p.values()), materialize_grads=True), strict=True))
         return g, {k: v.detach() for k, v in buffers.items()}, loss.detach()
-
-
-def laid_out(tree: Tree, format: torch.memory_format) -> Tree:
-    """The same numbers, those of images and their convolutions in this order in memory."""
-    return tree_map(lambda v: v.contiguous(memory_format=format) if v.dim() == 4 else v, tree)
 
 
 def run_client(alg: Algorithm, ctx: Context, batches: Iterable[Batch]) -> tuple[Tree, Tree, Tensor]:

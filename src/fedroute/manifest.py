@@ -6,6 +6,7 @@ import torch
 
 from fedroute.core import Algorithm, Context, run_client
 from fedroute.data.federation import Federation
+from fedroute.engines.base import Work, context
 from fedroute.tree import flatten
 
 WEIGHTS = ("w", "dw")  # the keys under which trees carry the model's weights and their change
@@ -41,7 +42,7 @@ def manifest(algorithm: Algorithm, federation: Federation | None = None) -> list
     w = algorithm.task.init()
     sizes = federation.sizes() if federation else torch.ones(1, dtype=torch.int64)
     server, private = algorithm.init(w, sizes), algorithm.init_client(w)
-    broadcast = {k: server[k] for k in algorithm.broadcast}
+    broadcast = context(algorithm, server, private, 0, Work(0, 0, 1.0, (0,), {0: []})).server
     none = torch.tensor(0)
     update, kept, _ = run_client(algorithm, Context(broadcast, private, none, none, none, 1.0), [])
     up, down, stays = _sizes(update), _sizes(broadcast), _sizes(kept)

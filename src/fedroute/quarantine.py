@@ -25,8 +25,9 @@ def fault(answer: Answer, pattern: Tree, bound: float = BOUND, planned: int | No
     for statistics of columns that nobody scaled, and stays far from where float32 sums lose the others' digits.)
     planned: the steps this client was asked for.
 
-    Refused: a client that raised; missing, renamed or undeclared tensors; another shape or dtype; NaN or Inf; a value
-    beyond the bound; a step count below 0 or over what was planned."""
+    Refused: a client that raised; missing, renamed or undeclared tensors; another shape or dtype; NaN or Inf, also in
+    the private state that it would go on from; a value beyond the bound; a step count below 0 or over what was
+    planned."""
     if answer.error:
         return "raised " + answer.error.strip().rpartition("\n")[2]
     if answer.steps < 0 or (planned is not None and answer.steps > planned):
@@ -51,6 +52,9 @@ def fault(answer: Answer, pattern: Tree, bound: float = BOUND, planned: int | No
         limit = bound**2 if name.endswith("running_var") else bound
         if top > limit:
             return f"{name} has a value of {top:.3g}, beyond {limit:g} (training.update_bound says otherwise)"
+    for name, t in flatten(answer.private).items():
+        if not math.isfinite(magnitude(t)):
+            return f"would keep NaN or Inf in its private {name}"
     return ""
 
 

@@ -18,7 +18,7 @@ from fedroute.quarantine import Quarantined, fault
 from fedroute.randomness import generator
 from fedroute.sampling import choose
 from fedroute.tree import Tree, nbytes
-from fedroute.weighting import RunningMean, Weighting
+from fedroute.weighting import RunningMean, Stack, Weighting
 
 
 @dataclass
@@ -98,16 +98,18 @@ def run_round(
     weighting = t.weighting or Weighting(by=algorithm.weighting)
     pattern = update_pattern(algorithm, state)
     sizes, raw = federation.sizes(), weighting.raw(federation.sizes())
-    mean, privates, losses, up = RunningMean(weighting), dict[int, Tree](), dict[int, float](), 0
+    mean: RunningMean | Stack = (Stack if algorithm.reduce == "stack" else RunningMean)(weighting)
+    privates, losses, up = dict[int, Tree](), dict[int, float](), 0
     quarantined = list[Quarantined]()
     for a in engine.run(state.server, state.privates, work):
         if reason := fault(a, pattern, t.update_bound, len(work.batches[a.client])):
             quarantined.append(Quarantined(work.round, federation.clients[a.client], reason))
             log(f"round {work.round}: {federation.clients[a.client]} left out: {reason}\n{a.error}".rstrip())
         else:
-            mean.add(a.update, int(sizes[a.client]))
+            mean.add(a.update, a.client, int(sizes[a.client]))
             privates[a.client], losses[a.client], up = a.private, a.loss, up + nbytes(a.update)
     seen = nbytes({k: state.server[k] for k in algorithm.broadcast})
+    seen += nbytes({k: state.server[k] for k in algorithm.own}) // len(federation.clients)
     state = replace(
         state,
         round=work.round + 1,

@@ -45,7 +45,7 @@ class Run:
 
     def predict(self, client: str | int, x: Tensor) -> Tensor:
         """(B, K) logits of this client's model for x (B, ...), encoded as the federation's."""
-        return predict(self.algorithm.task, self.personal(client), x)
+        return predict(self.algorithm.predictor(), self.personal(client), x)
 
     def summary(self) -> dict[str, Any]:
         """What summary.json holds."""

@@ -80,6 +80,9 @@ class RunDirectory:
         return self
 
     def close(self) -> None:
+        """Frees the folder, for all of this process's objects for it."""
+        if lock := self._held.pop(self.path.resolve(), None):
+            lock.file.close()
         self._lock = None
 
     def __enter__(self) -> Self:

@@ -75,13 +75,12 @@ def fit(
         loop = _Loop(alg, chosen, federation, t, seed, directory, progress, say)
         state = loop.run(state)
         before = time.perf_counter()
-        private_of, alone_of = _adapted(alg, federation, t, seed, state), None
-        if t.alone:
-            alone_of = _alone(loop, engine, seed)
+        private_of = _adapted(alg, federation, t, seed, state, adapt_epochs(alg))
+        alone_of = _alone(loop, _engine(engine, state)) if t.alone else None
         after = time.perf_counter()
         ledger = make_ledger(
             federation,
-            alg.task,
+            alg.predictor(),
             personal=lambda i: alg.personal(state.server, private_of(i)),
             global_w=_global(alg, state),
             alone=alone_of,
@@ -166,7 +165,7 @@ class _Loop:
         line = {"round": state.round, "lr": work.lr, "clients": len(work.clients), "train_loss": state.loss}
         line |= curve_point(
             self.federation,
-            self.alg.task,
+            self.alg.predictor(),
             lambda i: self.alg.personal(server, privates[i]),
             _global(self.alg, state),
         )
@@ -199,12 +198,18 @@ class _Loop:
 
 def _global(alg: Algorithm, state: State) -> Weights | None:
     """The shared model, or None where it lacks a part that stays with the clients."""
-    return state.server["w"] if alg.task.init().keys() == state.server["w"].keys() else None
+    return state.server["w"] if alg.predictor().init().keys() == state.server["w"].keys() else None
 
 
-def _adapted(alg: Algorithm, federation: Federation, t: Training, seed: int, state: State) -> Callable[[int], Tree]:
-    """Each client's private state as it predicts: after `adapt`, for an algorithm with adapt_epochs."""
-    epochs = int(getattr(alg, "adapt_epochs", 0))
+def adapt_epochs(alg: Algorithm) -> int:
+    """Passes over its own rows that each client makes after the last round, before it predicts."""
+    return int(getattr(alg, "adapt_epochs", 0))
+
+
+def _adapted(
+    alg: Algorithm, federation: Federation, t: Training, seed: int, state: State, epochs: int
+) -> Callable[[int], Tree]:
+    """Each client's private state as it predicts: after `epochs` passes of `adapt`."""
     if not epochs:
         return lambda i: state.privates[i]
     local = t.model_copy(update={"local_epochs": epochs, "local_steps": None})
@@ -213,13 +218,14 @@ def _adapted(alg: Algorithm, federation: Federation, t: Training, seed: int, sta
         plan = {i: client_batches(alg, federation, local, seed, t.rounds, i)}
         work = Work(t.rounds, seed, t.lr, (i,), plan)
         with at_client(work, federation.clients[i]):
-            ctx = context(alg, state.server, state.privates[i], i, work)
+            ctx = context(alg, state.server, state.privates[i], i, work, federation)
             privates[i] = alg.adapt(ctx, (federation.take(rows) for rows in plan[i]))
     return privates.__getitem__
 
 
-def _alone(loop: _Loop, engine: str | dict[str, Any], seed: int) -> Callable[[int], Weights]:
-    """Every client trained alone on the same batches in the same rounds: the same budget to the step."""
+def _alone(loop: _Loop, engine: dict[str, Any]) -> Callable[[int], Weights]:
+    """Every client trained alone on the same batches in the same rounds, and as long at the end where the others adapt:
+    the same budget to the step."""
     alg = replace(Alone(), optimizer=loop.alg.optimizer).bind(loop.alg.task)
     state = start(alg, loop.federation)
     own = make_engine(engine, alg, loop.federation, state.server, state.privates, loop.work(0), loop.log)
@@ -229,5 +235,5 @@ def _alone(loop: _Loop, engine: str | dict[str, Any], seed: int) -> Callable[[in
             loop.progress("alone", r + 1, loop.t.rounds, {})
     finally:
         own.close()
-    final = state
-    return lambda i: alg.personal(final.server, final.privates[i])
+    final = _adapted(alg, loop.federation, loop.t, loop.seed, state, adapt_epochs(loop.alg))
+    return lambda i: alg.personal(state.server, final(i))

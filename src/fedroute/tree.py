@@ -40,6 +40,21 @@ def tree_map(f: Callable[..., Tensor], tree: Tree, *others: Tree) -> Tree:
     }
 
 
+def select(mask: bool | Tensor, new: Tree, old: Tree) -> Tree:
+    """`new` where the mask, a () bool, holds, else `old`, leaf by leaf; leaves of `new` that `old` lacks are new."""
+    if isinstance(mask, bool):
+        return new if mask else new | old
+    return {
+        k: select(mask, v, old[k]) if isinstance(v, dict) else torch.where(mask, v, old[k]) if k in old else v
+        for k, v in new.items()
+    }
+
+
+def laid_out(tree: Tree, format: torch.memory_format) -> Tree:
+    """The same numbers, those of images and their convolutions in this order in memory."""
+    return tree_map(lambda v: v.contiguous(memory_format=format) if v.dim() == 4 else v, tree)
+
+
 def flatten(tree: Tree, prefix: str = "", *, whole: bool = False) -> Weights:
     """{"w": {"a.b": t}} -> {"w/a.b": t}. The slash keeps levels apart from the dots inside names.
 

@@ -44,6 +44,26 @@ class Weighting(BaseModel):
         return p
 
 
+class Stack:
+    """The updates themselves, for an algorithm that looks at each: leaves (n, ...), with "client" and "say", (n,)."""
+
+    def __init__(self, weighting: Weighting) -> None:
+        self.weighting, self.updates, self.clients, self.sizes = weighting, list["Tree"](), list[int](), list[int]()
+
+    def add(self, update: "Tree", client: int, size: int) -> None:
+        self.updates.append(update)
+        self.clients.append(client)
+        self.sizes.append(size)
+
+    def value(self) -> "Tree":
+        import torch
+
+        from fedroute.tree import tree_map
+
+        stacked = tree_map(lambda *leaves: torch.stack(leaves), *self.updates)
+        return stacked | {"client": torch.tensor(self.clients), "say": self.weighting.say(torch.tensor(self.sizes))}
+
+
 class RunningMean:
     """The weighted mean of updates as they come, summed in the order of coming, so that no two need be held at once
     (with a cap, which looks at all sizes, they are held until the end). A client never added leaves no trace."""
@@ -55,7 +75,7 @@ class RunningMean:
         self.sizes: list[int] = []
         self.held: list[Tree] = []
 
-    def add(self, update: "Tree", size: int) -> None:
+    def add(self, update: "Tree", client: int, size: int) -> None:
         """`size`: the client's training rows."""
         import torch
 

@@ -56,6 +56,7 @@ def test_killed_at_any_moment_it_ends_as_if_never_stopped(tmp_path: Path, spawn:
     out, moments = tmp_path / "killed", random.Random(2)
     process = spawn(begin, out, {"rounds": 30})
     while not (out / "config.yaml").exists():
+        assert process.is_alive()
         time.sleep(0.001)
     for _ in range(6):
         process.join(moments.uniform(0.05, 0.5))
@@ -148,6 +149,7 @@ def test_two_processes_do_not_work_on_one_run_and_a_killed_one_holds_nothing(tmp
     ready = tmp_path / "ready"
     process = spawn(hold, out, str(ready))
     while not ready.exists():
+        assert process.is_alive()
         time.sleep(0.01)
     with pytest.raises(InputError, match=f"process {process.pid} works on this run: wait for it, or stop it first"):
         go_on(out)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,13 @@ class Federation:
     def sizes(self, part: str = "train") -> Tensor:
         """(N,) int64, the rows of each client in a part."""
         return torch.tensor([len(i) for i in getattr(self, part)])
+
+    @cached_property
+    def label_counts(self) -> Tensor:
+        """(N, K) int64, the training rows of each client and label; (N, 0) where targets are not classes."""
+        k = len(self.labels) if self.y.dtype == torch.int64 and self.y.ndim == 1 else 0
+        counts = [torch.bincount(self.y[rows], minlength=k) for rows in self.train] if k else []
+        return torch.stack(counts) if counts else torch.zeros(len(self.clients), k, dtype=torch.int64)
 
     def owner(self) -> Tensor:
         """(R,) int64, the client of each row."""

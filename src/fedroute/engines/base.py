@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from fedroute.core import Algorithm, Context
-from fedroute.tree import Tree
+from fedroute.data.federation import Federation
+from fedroute.tree import Tree, tree_map
 
 
 class Work(NamedTuple):
@@ -42,8 +43,11 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-def context(alg: Algorithm, server: Tree, private: Tree, client: int, work: Work) -> Context:
-    """What client `client` may read in this round."""
-    seen = {k: server[k] for k in alg.broadcast}
+def context(
+    alg: Algorithm, server: Tree, private: Tree, client: int, work: Work, federation: Federation | None = None
+) -> Context:
+    """What client `client` may read in this round; without a federation it knows no label counts."""
+    seen = {k: server[k] for k in alg.broadcast} | {k: tree_map(lambda v: v[client], server[k]) for k in alg.own}
     steps = len(work.batches[client])
-    return Context(seen, private, torch.tensor(client), torch.tensor(steps), torch.tensor(0), work.lr)
+    ctx = Context(seen, private, torch.tensor(client), torch.tensor(steps), torch.tensor(0), work.lr)
+    return ctx._replace(counts=federation.label_counts[client]) if federation else ctx

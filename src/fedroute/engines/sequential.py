@@ -34,7 +34,7 @@ def answer(alg: Algorithm, federation: Federation, server: Tree, private: Tree, 
     steps = work.batches[client]
     try:
         with at_client(work, federation.clients[client]):
-            ctx = context(alg, server, private, client, work)
+            ctx = context(alg, server, private, client, work, federation)
             update, kept, loss = run_client(alg, ctx, (federation.take(rows) for rows in steps))
         return Answer(client, len(steps), update, kept, float(loss))
     except Exception:  # a client's fault, whatever it is, must not end the others' round

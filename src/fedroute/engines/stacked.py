@@ -42,12 +42,14 @@ class Stacked:
         self.plain = self.chain is not None and is_plain(algorithm)
         self.gradients = ByChain(self.chain) if self.chain else by_autograd(algorithm)
         self.twin = with_gradients(algorithm, self.gradients)
-        self.random = draws(algorithm.task.module)
-        self.declined = self.random
+        self.declined = draws(algorithm.task.module)
+        if algorithm.own:
+            self.declined = "each client is sent something of its own"
+        self.never = bool(self.declined)
 
     def run(self, server: Tree, privates: Mapping[int, Tree], work: Work) -> Iterator[Answer]:
         done: dict[int, Answer] = {}
-        for clients in [] if self.random else self._chunks(server, privates, work):
+        for clients in [] if self.never else self._chunks(server, privates, work):
             try:
                 done |= {a.client: a for a in self._together(server, privates, clients, work)}
             except Exception:  # of one client or of the stacking: one after the other it is seen which
@@ -77,7 +79,7 @@ class Stacked:
         has its own random state, as one after the other."""
         answers: list[Answer] = []
         with one_thread(), torch.random.fork_rng(devices=[]):
-            ctxs = [context(self.algorithm, server, privates[i], i, work) for i in clients]
+            ctxs = [context(self.algorithm, server, privates[i], i, work, self.federation) for i in clients]
             carries, states = list[Tree](), list[Tensor]()
             for i, ctx in zip(clients, ctxs, strict=True):
                 seed = seed_of(work.seed, "client", work.round, self.federation.clients[i])
@@ -111,6 +113,7 @@ class Stacked:
         sizes = [[rows.numel() for rows in b] for b in batches]
         private, n = _stack([c.private for c in ctxs]), len(ctxs)
         client, steps = torch.stack([c.client for c in ctxs]), torch.tensor([len(b) for b in batches])
+        counts = torch.stack([c.counts for c in ctxs])
         losses = torch.zeros(n, dtype=torch.float64)
         for t in count():
             active = sum(len(b) > t for b in batches[:n])
@@ -121,7 +124,8 @@ class Stacked:
             if active < n:
                 first, n = slice(active), active
                 carry, private, client, steps = _rows(carry, first), _rows(private, first), client[first], steps[first]
-            ctx = ctxs[0]._replace(private=private, client=client, steps=steps, step=torch.tensor(t))
+                counts = counts[first]
+            ctx = ctxs[0]._replace(private=private, client=client, steps=steps, counts=counts, step=torch.tensor(t))
             by_size = defaultdict[int, list[int]](list)
             for j in range(n):
                 by_size[sizes[j][t]].append(j)
@@ -129,7 +133,9 @@ class Stacked:
             for places in by_size.values():
                 part, own, here = carry, ctx, _places(places)
                 if len(by_size) > 1:
-                    own = ctx._replace(private=_rows(private, here), client=client[here], steps=steps[here])
+                    own = ctx._replace(
+                        private=_rows(private, here), client=client[here], steps=steps[here], counts=counts[here]
+                    )
                     part = _rows(carry, here)
                 batch = self.federation.take(torch.cat([batches[j][t] for j in places]))
                 batch = {k: v.unflatten(0, (len(places), -1)) for k, v in batch.items()}
@@ -141,7 +147,7 @@ class Stacked:
     def _step(self, carry: Tree, batch: Batch, ctx: Context) -> tuple[Tree, Tensor]:
         """One step of n clients: the leaves of `carry` and `batch` and what `ctx` has of each client are (n, ...)."""
         alg, kind = self.algorithm, type(self.algorithm)
-        own = {"private": ctx.private, "client": ctx.client, "steps": ctx.steps}
+        own = {"private": ctx.private, "client": ctx.client, "steps": ctx.steps, "counts": ctx.counts}
         if kind.step is not Algorithm.step or kind.grad is not Algorithm.grad:
 
             def step(carry: Tree, batch: Batch, own: Tree) -> Tree:

@@ -66,7 +66,7 @@ class Workers:
         method = start or ("fork" if forks else "spawn")
         if method != "fork":
             _check_picklable(algorithm)
-        self._broadcast = algorithm.broadcast
+        self._broadcast = (*algorithm.broadcast, *algorithm.own)
         self._crew = [_Worker(algorithm, federation, method) for _ in range(workers)]
         self._running = False
         self._dismiss = weakref.finalize(self, _dismiss, os.getpid(), self._crew)

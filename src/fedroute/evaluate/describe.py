@@ -12,19 +12,10 @@ def classifies(federation: Federation) -> bool:
     return bool(federation.labels) and federation.y.dtype == torch.int64 and federation.y.ndim == 1
 
 
-def label_counts(federation: Federation, part: str = "train") -> torch.Tensor:
-    """(N, K) int64, the rows of each client and label in a part; (N, 0) where targets are not classes."""
-    k = len(federation.labels) if classifies(federation) else 0
-    index = getattr(federation, part)
-    if not k or not index:
-        return torch.zeros(len(index), k, dtype=torch.int64)
-    return torch.stack([torch.bincount(federation.y[i], minlength=k) for i in index])
-
-
 def describe(federation: Federation) -> dict[str, Any]:
     """{name, labels, label_counts: {client: [training rows of each label]}, sizes: {client: {train, validation,
     test}}, columns, shape, notes}, of plain numbers and strings."""
-    counts = label_counts(federation).tolist()
+    counts = federation.label_counts.tolist()
     sizes = {part: federation.sizes(part).tolist() for part in ("train", "validation", "test")}
     return {
         "name": federation.name,

@@ -12,7 +12,6 @@ from fedroute.core import Task
 from fedroute.data.federation import Federation
 from fedroute.errors import InputError
 from fedroute.evaluate.aggregate import KINDS, aggregate
-from fedroute.evaluate.describe import label_counts
 from fedroute.evaluate.intervals import Interval, Verdict, bootstrap, middle, paired_accuracy, verdict, wilson
 from fedroute.evaluate.metrics import (
     LOWER_IS_BETTER,
@@ -185,7 +184,7 @@ def make_ledger(
     if part not in ("train", "validation", "test"):
         raise InputError(f"ledger: no part {part!r}; take train, validation or test")
     index: tuple[Tensor, ...] = getattr(federation, part)
-    yard, counts = yardstick(federation), label_counts(federation).numpy()
+    yard, counts = yardstick(federation), federation.label_counts.numpy()
     shared: tuple[Tensor, ...] | None = None
     if global_w is not None and any(len(rows) for rows in index):
         shared = predict_rows(task, global_w, federation, torch.cat(index)).split([len(rows) for rows in index])

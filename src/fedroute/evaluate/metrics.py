@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedroute.data.federation import Federation
 from fedroute.errors import InputError
-from fedroute.evaluate.describe import classifies, label_counts
+from fedroute.evaluate.describe import classifies
 
 Array = NDArray[Any]
 Statistic = Callable[[Array], Array]  # (D, n) counts of rows -> (D,) values; NaN where undefined
@@ -52,7 +52,7 @@ def yardstick(federation: Federation) -> Yardstick:
     the task's loss where targets are not classes. Of two classes the rarer in training is the positive one."""
     if not classifies(federation):
         return Yardstick("loss", ("loss",))
-    counts = label_counts(federation).sum(0).tolist()
+    counts = federation.label_counts.sum(0).tolist()
     metrics = ("accuracy", "macro_f1", "auc", "pr_auc", "log_loss", "ece")
     rare = sum(counts) > 0 and max(counts) < sum(counts) and max(counts) > (1 - RARE) * sum(counts)
     headline = "pr_auc" if rare else "accuracy"
