@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # CPU builds of torch where the index has them; constraints.txt pins everything.
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test bench lint clean
+.PHONY: setup demo test bench lint docs clean
 
 setup: $(STAMP)
 
@@ -26,6 +26,9 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(STAMP)
+	$(BIN)/python docs/make_tables.py
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.speed.run

@@ -18,7 +18,8 @@ from fedroute.data.federation import Federation
 from fedroute.engines.base import Answer, Engine, Work, context
 from fedroute.engines.sequential import Sequential
 from fedroute.engines.stacked import Stacked
-from fedroute.rounds import State, prepare, run_round, start, work_of_round
+from fedroute.errors import InputError
+from fedroute.rounds import State, client_batches, prepare, run_round, start, work_of_round
 from fedroute.tree import Tree, flatten, sha256, unflatten
 from fedroute.weighting import Weighting
 
@@ -32,7 +33,7 @@ def _federation(dtype: torch.dtype = torch.float64) -> Federation:
     f = classes(_ROWS)
     y = f.y.clone()
     y[f.train[4]] = 1
-    return replace(f, x=f.x.to(dtype), y=y)
+    return replace(f, x=f.x.to(dtype), y=y, labels=("a", "b", "c"))
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class ThroughBytes:
     name = "through bytes"
 
     def run(self, server: Tree, privates: Mapping[int, Tree], work: Work) -> Iterator[Answer]:
-        seen = _through_bytes({k: server[k] for k in self.algorithm.broadcast})
+        seen = _through_bytes({k: server[k] for k in (*self.algorithm.broadcast, *self.algorithm.own)})
         kept = {i: _through_bytes(privates[i]) for i in work.clients}
         for a in Sequential(self.algorithm, self.federation).run(seen, kept, work):
             yield a._replace(update=_through_bytes(a.update), private=_through_bytes(a.private))
@@ -86,6 +87,19 @@ class Battery:
             "all shared": (), "norm private": ("norm",), "head private": ("head",)
         }  # fmt: skip
         self.variants: dict[str, tuple[str, ...]] = roles
+        self.norms: tuple[bool, ...] = (
+            True,
+            False,
+        )  # models with norms and without, as far as the algorithm takes them
+        self.norms = (True,) if self.refused(algorithm.private, norm=False) else self.norms
+
+    def refused(self, private: tuple[str, ...], norm: bool = True) -> str:
+        """Why the algorithm refuses these private weights, or a model without norms; "" where it does not."""
+        try:
+            self.bind(network(norm), private=private)
+        except InputError as e:
+            return str(e)
+        return ""
 
     def bind(self, task: Task, training: Training = _TRAINING, private: tuple[str, ...] | None = None) -> Algorithm:
         made = self.algorithm if private is None else replace(self.algorithm, private=private)
@@ -117,7 +131,7 @@ class Battery:
         return state
 
     def engines_agree(self, variant: str, maker: EngineMaker, tolerance: float) -> None:
-        for norm in (True,) if "norm" in variant else (True, False):
+        for norm in (True,) if "norm" in self.variants[variant] else self.norms:
             task = network(
                 norm, dropout=0.0 if tolerance else 0.2
             )  # clients draw in turn, and stacking would mix that up
@@ -150,7 +164,7 @@ class Battery:
 
     def stable(self, variant: str) -> None:
         alg, federation = self.bind(network(), private=self.variants[variant]), _federation()
-        state, w = start(alg, federation), alg.task.init()
+        state, w = start(alg, federation), alg.predictor().init()
         forms = (_form(state.server), _form(state.privates[5]), _form(_round_of(alg, federation, state, 5)[0]))
         for r in range(3):
             update, private, _ = _round_of(alg, federation, state, 5)
@@ -183,7 +197,7 @@ class Battery:
         state = self.train(alg, federation, rounds=range(1))
         rows = {i: federation.train[i][:8] for i in (3, 5, 6)}
         work = Work(1, 0, 0.1, tuple(rows), {i: [r] for i, r in rows.items()})
-        ctxs = [context(alg, state.server, state.privates[i], i, work) for i in rows]
+        ctxs = [context(alg, state.server, state.privates[i], i, work, federation) for i in rows]
         carries, batches = [alg.begin(c) for c in ctxs], [federation.take(r) for r in rows.values()]
         want = [alg.step(*each) for each in zip(carries, batches, ctxs, strict=True)]
         plain = [{k: v for k, v in ctx._asdict().items() if k != "lr"} for ctx in ctxs]
@@ -231,8 +245,35 @@ class Battery:
         alg = self.bind(network())
         training = _TRAINING.model_copy(update={"clients_per_round": 1.0})
         a, b = self.train(alg, federation, training), self.train(alg, without, training)
-        _same(a.server, b.server, 0.0, "the server's state with and without a client that has no rows")
+        whole = pytree.tree_map(_without_first, a.server, b.server)
+        _same(whole, b.server, 0.0, "the server's state with and without a client that has no rows")
         _same(a.privates[0], start(alg, federation).privates[0], 0.0, "the private state of a client without rows")
+
+    def newcomer(self, variant: str) -> None:
+        alg, federation = self.bind(network(), private=self.variants[variant]), _federation()
+        late = replace(federation, newcomers=(5,))
+        none = tuple(rows[:0] if i == 5 else rows for i, rows in enumerate(federation.train))
+        absent = replace(federation, train=none)
+        training = _TRAINING.model_copy(update={"clients_per_round": 1.0})
+        state, without = self.train(alg, late, training), self.train(alg, absent, training)
+        _same(state.server, without.server, 0.0, "the server's state with a newcomer and without its rows")
+        first = start(alg, late).privates[5]
+        _same(state.privates[5], first, 0.0, "the private state of a newcomer before it adapts")
+        work = Work(3, 0, 0.1, (5,), {5: client_batches(alg, federation, training, 0, 3, 5)})
+        batches = [federation.take(rows) for rows in work.batches[5]]
+        ctx, before = context(alg, state.server, first, 5, work, late), sha256(state.server)
+        private = alg.adapt(ctx, batches)
+        assert sha256(state.server) == before, "adapt changed the server's state"
+        _same(first, start(alg, late).privates[5], 0.0, "the private state that adapt was given")
+        _same(private, alg.adapt(ctx, batches), 0.0, "what adapt gives when it is called again")
+        w, want = alg.personal(state.server, private), alg.predictor().init()
+        assert w.keys() == want.keys(), f"a newcomer's model lacks or adds {sorted(w.keys() ^ want.keys())}"
+        assert all(torch.isfinite(v).all() for v in w.values()), "a newcomer's weights are not finite"
+        form, declared = _form(private), _form(first)
+        if not hasattr(alg, "adapt_epochs"):
+            assert form == declared, f"a newcomer's private state has the form {form} and not {declared}"
+        mine = [k for k in alg.task.trainable if k in alg.kept]
+        assert sha256(private) != sha256(first) or not mine, "a newcomer learned nothing from its rows"
 
     def no_steps(self) -> None:
         alg, federation = self.bind(network()), _federation()
@@ -314,7 +355,7 @@ class Battery:
 
     def combines(self, **options: Any) -> None:
         training = Training(**(_TRAINING.model_dump() | {"momentum": 0.0} | options))
-        federation, alg = _federation(), self.bind(network(norm=False), training)
+        federation, alg = _federation(), self.bind(network(norm=self.norms[-1]), training)
         state = self.train(alg, federation, training)
         for path, v in flatten({"server": state.server, "private": state.privates[6]}).items():
             assert torch.isfinite(v).all(), f"{path} is not finite"
@@ -342,7 +383,7 @@ def _everybody(alg: Algorithm, federation: Federation, r: int = 0) -> Work:
 def _round_of(alg: Algorithm, federation: Federation, state: State, client: int) -> tuple[Tree, Tree, Tensor]:
     """(update, next private state, loss) of one client."""
     work = _everybody(alg, federation)
-    ctx = context(alg, state.server, state.privates[client], client, work)
+    ctx = context(alg, state.server, state.privates[client], client, work, federation)
     return run_client(alg, ctx, map(federation.take, work.batches[client]))
 
 
@@ -359,6 +400,15 @@ def _same(got: Tree, want: Tree, tolerance: float, what: str) -> None:
             assert torch.equal(v, b[k]), f"{what}: {k} differs by up to {_gap(v, b[k]):.3g}, not bit for bit"
         else:
             assert _gap(v, b[k]) <= tolerance, f"{what}: {k} differs by up to {_gap(v, b[k]):.3g}"
+
+
+def _without_first(v: Tensor, like: Tensor) -> Tensor:
+    """v without the first client wherever it has one more of them than `like`: of a server that keeps something for
+    every client."""
+    for d in range(min(v.dim(), like.dim())):
+        if v.shape[d] == like.shape[d] + 1:
+            v = v.narrow(d, 1, like.shape[d])
+    return v
 
 
 def _gap(a: Tensor, b: Tensor) -> float:

@@ -108,7 +108,8 @@ def fingerprint(federation: "Federation", algorithm: "Algorithm", training: "Tra
     Of a federation whose rows hold more than 64 MB, evenly spaced rows are hashed. The engine is not part of it."""
     f, task = federation, algorithm.task
     stride = max(1, f.x.numel() * f.x.element_size() // SAMPLE_BYTES)
-    data = _hash([f.x[::stride], f.y, *f.train, *f.validation, *f.test], repr((f.clients, f.labels, f.columns)))
+    names = (f.clients, f.labels, f.columns) + ((f.newcomers,) if f.newcomers else ())
+    data = _hash([f.x[::stride], f.y, *f.train, *f.validation, *f.test], repr(names))
     shapes = [(k, tuple(v.shape), str(v.dtype), task.roles[k], k in task.trainable) for k, v in task.init().items()]
     options = training.model_dump(mode="json", exclude=MEASURES)
     own = {k.name: getattr(algorithm, k.name) for k in dataclasses.fields(algorithm) if k.name not in BY_TRAINING}

@@ -97,6 +97,8 @@ def leave(code: int, text: str = "") -> NoReturn:
 def going_on(kwargs: dict[str, Any]) -> str:
     """How to go on with the run of a command that has one and left a checkpoint, or at least a config."""
     folder = kwargs.get("out") or kwargs.get("folder")
+    if isinstance(folder, Path) and (folder / "compare.yaml").exists():
+        return "\nthe same command again goes on"
     if isinstance(folder, Path) and (folder / "config.yaml").exists() and not (folder / "summary.json").exists():
         return f"\ngo on with: fedroute resume {folder}"
     return ""
@@ -181,8 +183,50 @@ def resume(folder: Folder, as_json: Json = False) -> None:
 
 
 @command
+def compare(
+    config: ConfigFile,
+    algorithms: Annotated[
+        str, typer.Option(metavar="A,B,...", help="Which, options after a colon: fedavg,fedprox:mu=0.1;private=[norm]")
+    ],
+    out: Annotated[Path, typer.Option(help="The folder of the comparison; what has ended there is not run again.")],
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="How many, from the config's seed upward; 3 where it is new.")
+    ] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="Runs at a time; by default one a core.")] = None,
+    overrides: Overrides = None,
+    as_json: Json = False,
+) -> None:
+    """Many algorithms, many seeds, equal budgets: one table and one report."""
+    from fedroute.compare.run_table import compare as run_table
+    from fedroute.compare.table import comparison_table
+    from fedroute.config import load
+
+    interruptible()
+    with ProgressOnStderr() as p, naming(config):
+
+        def show_run(phase: str, done: int, of: int, line: dict[str, Any]) -> None:
+            if p.bar:
+                p.show(phase, done, of, {})
+            else:
+                p.say(f"{done} of {of}: {line['run']}")
+
+        loaded = load(config, overrides or ())
+        found = run_table(loaded, algorithms, out, seeds=seeds, processes=processes, progress=show_run, log=p.say)
+    show(found, as_json, lambda: comparison_table(found))
+    print(f"report: {out / 'report.html'}", file=sys.stderr)
+    if missing := found["missing"]:
+        raise RunFailed(
+            f"{len(missing)} of {len(missing) + len(found['rows'])} runs failed, the first: {missing[0]['algorithm']}, "
+            f"seed {missing[0]['seed']}: {missing[0]['reason']}"
+        )
+    if void_runs := [r for r in found["refused"] if r["void_rounds"]]:
+        names = ", ".join(f"{r['algorithm']} seed {r['seed']}" for r in void_runs[:4])
+        raise RunFailed(f"{len(void_runs)} runs had void rounds, in which too few clients answered well: {names}")
+
+
+@command
 def report(folder: Folder, as_json: Json = False) -> None:
-    """Write report.html of a run anew."""
+    """Write report.html of a run or a comparison anew."""
     from fedroute import jobs
 
     path = jobs.write_report(folder)

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.fields import FieldInfo
 
 from fedroute.errors import InputError
+from fedroute.robust import Robust
 from fedroute.weighting import Weighting
 
 LATER = {
@@ -35,6 +36,10 @@ def _named(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
+def _ruled(value: Any) -> Any:
+    return {"rule": value} if isinstance(value, str) else value
+
+
 class Training(Part):
     """`training:` how a run is trained. Rounds and epochs are counts; lr is that of the clients."""
 
@@ -49,8 +54,9 @@ class Training(Part):
     weight_decay: float = Field(0.0, ge=0)
     schedule: str | dict[str, Any] = "constant"  # see optim.Schedule
     clients_per_round: float = Field(1.0, gt=0)  # a share, or a number where it is over 1
-    sampling: Literal["all", "uniform", "weighted"] = "uniform"
+    sampling: Literal["all", "uniform", "weighted", "stratified", "loss"] = "uniform"
     weighting: Weighting | None = None  # the algorithm's own where not given
+    robust: Annotated[Robust | None, BeforeValidator(_ruled)] = None  # a rule in the place of the weighted mean
     server_optimizer: str | dict[str, Any] = "sgd"  # see optim.server_optimizer
     server_lr: float = Field(1.0, gt=0)
     quorum: float = Field(0.5, ge=0, le=1)  # the share of the chosen that must answer; at least one

@@ -7,11 +7,10 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
-from torch.func import functional_call, grad_and_value
 
 from fedroute.optim import Optimizer, Sgd
 from fedroute.task import Batch, Loss, Task
-from fedroute.tree import Tree, Weights, laid_out, pick
+from fedroute.tree import Tree, Weights, flatten, laid_out, pick
 
 __all__ = ["Algorithm", "Batch", "Context", "Loss", "Task", "run_client"]
 BY_TRAINING = ("optimizer", "server_optimizer", "server_lr", "task")  # fields that no algorithm's config part sets
@@ -95,7 +94,9 @@ class Algorithm:
     def step(self, carry: Tree, batch: Batch, ctx: Context) -> tuple[Tree, Tensor]:
         """The next carry and the loss, ()."""
         g, buffers, loss = self.grad(carry["w"], batch, ctx)
-        w, opt = self.optimizer.update(self.direction(g, carry["w"], ctx), carry["opt"], carry["w"], ctx.lr)
+        d = self.direction(g, carry["w"], ctx)
+        spent = type(self).direction is Algorithm.direction  # nobody else has seen this gradient
+        w, opt = self.optimizer.update(d, carry["opt"], carry["w"], ctx.lr, spent=spent)
         return carry | {"w": w | buffers, "opt": opt}, loss
 
     def end(self, carry: Tree, ctx: Context) -> tuple[Tree, Tree]:
@@ -117,27 +118,20 @@ class Algorithm:
 
     def adapt(self, ctx: Context, batches: Iterable[Batch]) -> Tree:
         """The private state of a client that looks at its own data without taking part: a newcomer's, and, for
-        an algorithm that sets `adapt_epochs`, everybody's before predicting."""
-        return ctx.private
+        an algorithm that sets `adapt_epochs`, everybody's before predicting. By default what it keeps after a round
+        in which the shared weights stay as they are: the private weights fitted to them."""
+        if not flatten(ctx.private):
+            return ctx.private
+        carry = self.begin(ctx)
+        fixed = {k: v for k, v in carry["w"].items() if k not in self.kept}
+        for t, batch in enumerate(batches):
+            carry, _ = self.step(carry, batch, ctx._replace(step=torch.tensor(t)))
+            carry = carry | {"w": carry["w"] | fixed}
+        return self.end(carry, ctx)[1]
 
     def grad(self, w: Weights, batch: Batch, ctx: Context) -> tuple[Weights, Weights, Tensor]:
         """(gradient of the trainable weights, new buffers, loss) on a batch."""
-        p = pick(w, self.task.trainable)
-
-        def f(p: Weights) -> tuple[Tensor, Weights]:
-            buffers = {k: v.clone() for k, v in w.items() if k not in p}
-            out = functional_call(self.task.module, p | buffers, (batch["x"],), tie_weights=self.task.tied)
-            return self.loss(out, batch, ctx), buffers
-
-        try:
-            p = {k: v.detach().requires_grad_() for k, v in p.items()}
-        except RuntimeError:  # inside a transform of torch.func
-            g, (loss, buffers) = grad_and_value(f, has_aux=True)(p)
-            return g, buffers, loss
-        with torch.enable_grad():  # the same, a tenth faster
-            loss, buffers = f(p)
-            g = dict(zip(p, torch.autograd.grad(loss, tuple(p.values()), materialize_grads=True), strict=True))
-        return g, {k: v.detach() for k, v in buffers.items()}, loss.detach()
+        return self.task.gradient(w, batch["x"], lambda out: self.loss(out, batch, ctx))
 
 
 def run_client(alg: Algorithm, ctx: Context, batches: Iterable[Batch]) -> tuple[Tree, Tree, Tensor]:

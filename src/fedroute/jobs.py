@@ -18,8 +18,18 @@ Log = Callable[[str], None]
 Progress = Callable[[str, int, int, dict[str, Any]], None]
 
 
-def start(config: "Config", out: Path, *, force: bool = False, progress: Progress, log: Log) -> "Run":
+def start(
+    config: "Config",
+    out: Path,
+    *,
+    force: bool = False,
+    federation: "Federation | None" = None,
+    alone_run: Path | None = None,
+    progress: Progress,
+    log: Log,
+) -> "Run":
     """A new run in the folder `out`, to its end: data loaded, trained, evaluated, ledger and report written.
+    federation: that of the config, where it is loaded already. alone_run: as in `fit`.
 
     Raises InputError where config or data are wrong, or `out` holds a run and not `force`; RunFailed where the job
     cannot go on; KeyboardInterrupt after the last whole round was saved."""
@@ -27,13 +37,20 @@ def start(config: "Config", out: Path, *, force: bool = False, progress: Progres
 
     directory = RunDirectory(out)
     directory.check_free(force)
-    federation = _load(config)
+    federation = federation or _load(config)
     with directory.create(force):
         directory.write_config(config.resolved())
-        return _train(config, federation, directory, False, progress, log)
+        return _train(config, federation, directory, False, alone_run, progress, log)
 
 
-def resume(out: Path, *, progress: Progress, log: Log) -> "Run | None":
+def resume(
+    out: Path,
+    *,
+    federation: "Federation | None" = None,
+    alone_run: Path | None = None,
+    progress: Progress,
+    log: Log,
+) -> "Run | None":
     """The run in the folder `out` gone on with from its last checkpoint to the same end, bit for bit. None where it
     has ended already: then nothing is done.
 
@@ -48,7 +65,7 @@ def resume(out: Path, *, progress: Progress, log: Log) -> "Run | None":
                 write_report(directory.path)
             return None
         config = load(directory.path / "config.yaml")
-        return _train(config, _load(config), directory, True, progress, log)
+        return _train(config, federation or _load(config), directory, True, alone_run, progress, log)
 
 
 def manifest(config: "Config") -> list[dict[str, Any]]:
@@ -71,7 +88,13 @@ def _load(config: "Config") -> "Federation":
 
 
 def _train(
-    config: "Config", federation: "Federation", directory: "RunDirectory", resume: bool, progress: Progress, log: Log
+    config: "Config",
+    federation: "Federation",
+    directory: "RunDirectory",
+    resume: bool,
+    alone_run: Path | None,
+    progress: Progress,
+    log: Log,
 ) -> "Run":
     from fedroute.training import fit
 
@@ -89,15 +112,22 @@ def _train(
             resume=resume,
             progress=progress,
             log=log,
+            alone_run=alone_run,
         )
         write_report(directory.path)
     return run
 
 
 def write_report(out: Path) -> Path:
-    """report.html of the run in `out`, ended or not. Raises InputError where there is no run."""
+    """report.html of the run or the comparison in `out`, ended or not. Raises InputError where there is neither."""
+    from fedroute.compare.plan import FILE
     from fedroute.report import write
 
+    if (out / FILE).exists():
+        from fedroute.compare.results import write_results
+
+        write_results(out)
+        return out / "report.html"
     return write(out)
 
 

@@ -32,8 +32,9 @@ class Optimizer:
         """The state for weights `w`; {} where there is none."""
         return {}
 
-    def update(self, g: Weights, state: Tree, w: Weights, lr: float) -> tuple[Weights, Tree]:
-        """(new weights, new state) for gradient `g`; leaves of `w` that `g` lacks stay as they are."""
+    def update(self, g: Weights, state: Tree, w: Weights, lr: float, *, spent: bool = False) -> tuple[Weights, Tree]:
+        """(new weights, new state) for gradient `g`; leaves of `w` that `g` lacks stay as they are. spent: nobody needs
+        `g` any more, and the new weights may be written where it lies, which spares a large model memory traffic."""
         raise TypeError(f"{type(self).__name__} is no optimiser: take Sgd, Adam, Adagrad or Yogi")
 
     def _decayed(self, g: Weights, w: Weights) -> Weights:
@@ -51,10 +52,10 @@ class Sgd(Optimizer):
     def init(self, w: Weights) -> Tree:
         return {"momentum": zeros(w)} if self.momentum else {}
 
-    def update(self, g: Weights, state: Tree, w: Weights, lr: float) -> tuple[Weights, Tree]:
+    def update(self, g: Weights, state: Tree, w: Weights, lr: float, *, spent: bool = False) -> tuple[Weights, Tree]:
         g = self._decayed(g, w)
         if not self.momentum:
-            return axpy(-lr, g, w), state
+            return axpy(-lr, g, w, spent=spent), state
         v = {k: torch.add(g[k], state["momentum"][k], alpha=self.momentum) for k in g}
         d = axpy(self.momentum, v, g) if self.nesterov else v
         return axpy(-lr, d, w), {"momentum": state["momentum"] | v}
@@ -78,7 +79,7 @@ class Adaptive(Optimizer):
         m = {k: torch.lerp(state["m"][k], x, 1 - self.beta1) for k, x in g.items()}
         return m, {k: self.second(state["v"][k], x) for k, x in g.items()}
 
-    def update(self, g: Weights, state: Tree, w: Weights, lr: float) -> tuple[Weights, Tree]:
+    def update(self, g: Weights, state: Tree, w: Weights, lr: float, *, spent: bool = False) -> tuple[Weights, Tree]:
         m, v = self.moments(self._decayed(g, w), state)
         d = {k: m[k] / (v[k].sqrt() + self.eps) for k in g}
         return axpy(-lr, d, w), {"m": state["m"] | m, "v": state["v"] | v}
@@ -101,7 +102,7 @@ class Adam(Adaptive):
     def second(self, v: Tensor, g: Tensor) -> Tensor:
         return torch.lerp(v, g * g, 1 - self.beta2)
 
-    def update(self, g: Weights, state: Tree, w: Weights, lr: float) -> tuple[Weights, Tree]:
+    def update(self, g: Weights, state: Tree, w: Weights, lr: float, *, spent: bool = False) -> tuple[Weights, Tree]:
         if self.decoupled:
             w = w | {k: w[k] * (1 - lr * self.weight_decay) for k in g}
         m, v = self.moments(g if self.decoupled else self._decayed(g, w), state)

@@ -1,7 +1,7 @@
 """One round: who trains on what, whose answers count, and the state before and after."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from fedroute.errors import InputError
 from fedroute.optim import Adam, Optimizer, Sgd, schedule, server_optimizer
 from fedroute.quarantine import Quarantined, fault
 from fedroute.randomness import generator
+from fedroute.robust import RobustMean
 from fedroute.sampling import choose
 from fedroute.tree import Tree, nbytes
 from fedroute.weighting import RunningMean, Stack, Weighting
@@ -36,6 +37,7 @@ class State:
     loss: float = math.nan  # mean training loss of the clients of the last round
     evaluate_every: int = 0  # rounds between evaluations; 0: not yet settled
     engine: str = ""  # which one computes the rounds; "": not yet settled
+    losses: list[dict[str, float]] = field(default_factory=list)  # of each round, by client; for sampling: loss
 
 
 def prepare(algorithm: Algorithm, task: Task, training: Training) -> Algorithm:
@@ -54,20 +56,49 @@ def prepare(algorithm: Algorithm, task: Task, training: Training) -> Algorithm:
     server = server_optimizer(**spec)
     if t.weighting and t.weighting.cap < 1 and algorithm.uncapped:
         raise InputError(f"training.weighting.cap: {algorithm.uncapped}; leave the cap out")
+    if t.robust:
+        _fits(algorithm, t)
     return replace(algorithm, optimizer=local, server_optimizer=server, server_lr=t.server_lr).bind(task)
+
+
+def _fits(algorithm: Algorithm, t: Training) -> None:
+    """Raises InputError where a robust rule would not do what it says."""
+    assert t.robust
+    name, rule = algorithm.describe()["name"], t.robust.rule
+    if algorithm.reduce == "stack":
+        raise InputError(f"training.robust: {name} looks at every update itself; leave robust out, or take fedavg")
+    if algorithm.uncapped:
+        raise InputError(f"training.robust: {algorithm.uncapped}; leave robust out, or take fedavg")
+    if rule == "clip" and algorithm.sends.keys() - {"dw"}:
+        extra = ", ".join(sorted(algorithm.sends.keys() - {"dw"}))
+        raise InputError(f"training.robust: clip bounds changes of weights and {name} sends {extra} too; take median")
+    if rule != "clip" and t.weighting:
+        raise InputError(f"training.weighting: {rule} counts each client once; leave weighting out")
 
 
 def start(algorithm: Algorithm, federation: Federation) -> State:
     """The state before the first round."""
     w = algorithm.task.init()
     private = algorithm.init_client(w)
-    return State(0, algorithm.init(w, federation.sizes()), dict.fromkeys(range(len(federation.clients)), private))
+    server = algorithm.init(w, federation.training_sizes())
+    return State(0, server, dict.fromkeys(range(len(federation.clients)), private))
 
 
-def work_of_round(algorithm: Algorithm, federation: Federation, t: Training, seed: int, round: int) -> Work:
-    """Who trains on which batches in this round (0-based): a function of seed, round and the clients' names alone."""
+def work_of_round(
+    algorithm: Algorithm,
+    federation: Federation,
+    t: Training,
+    seed: int,
+    round: int,
+    losses: Sequence[Mapping[str, float]] = (),
+) -> Work:
+    """Who trains on which batches in this round (0-based): a function of seed, round and the clients' names alone; with
+    sampling by loss also of the `losses` of the rounds before."""
     lr = t.lr * schedule(t.schedule).factor(round, t.rounds)
-    clients = choose(federation.sizes(), t.clients_per_round, t.sampling, seed, round)
+    last = {c: loss for past in losses[:round] for c, loss in past.items()} if t.sampling == "loss" else {}
+    known = {i: last[c] for i, c in enumerate(federation.clients) if c in last}
+    counts = federation.label_counts if t.sampling == "stratified" else None
+    clients = choose(federation.training_sizes(), t.clients_per_round, t.sampling, seed, round, counts, known)
     plan = {i: client_batches(algorithm, federation, t, seed, round, i) for i in clients}
     return Work(round, seed, lr, tuple(i for i in clients if plan[i]), plan)
 
@@ -97,8 +128,11 @@ def run_round(
     """The state after this round. Broken answers are quarantined; below quorum the round is void and only counted."""
     weighting = t.weighting or Weighting(by=algorithm.weighting)
     pattern = update_pattern(algorithm, state)
-    sizes, raw = federation.sizes(), weighting.raw(federation.sizes())
-    mean: RunningMean | Stack = (Stack if algorithm.reduce == "stack" else RunningMean)(weighting)
+    sizes = weighting.counted(federation)
+    raw, needs = weighting.raw(sizes), _enough(t, pattern, work)
+    mean: RunningMean | Stack | RobustMean = (Stack if algorithm.reduce == "stack" else RunningMean)(weighting)
+    if t.robust and pattern:
+        mean = RobustMean(t.robust, weighting, algorithm.task.trainable)
     privates, losses, up = dict[int, Tree](), dict[int, float](), 0
     quarantined = list[Quarantined]()
     for a in engine.run(state.server, state.privates, work):
@@ -117,13 +151,26 @@ def run_round(
         up_bytes=state.up_bytes + up,
         down_bytes=state.down_bytes + len(work.clients) * seen,
     )
-    if len(privates) < max(1, t.quorum * len(work.clients)):
+    if t.sampling == "loss":
+        state = replace(state, losses=[*state.losses, {federation.clients[i]: v for i, v in losses.items()}])
+    if len(privates) < needs:
         log(f"round {work.round}: void, {len(privates)} of {len(work.clients)} clients answered well; nothing changed")
         return replace(state, void_rounds=[*state.void_rounds, work.round])
     share = float(raw[list(privates)].sum() / raw.sum())
     server = algorithm.aggregate(state.server, mean.value(), share)
     loss = sum(losses.values()) / len(losses)
     return replace(state, server=server, privates=state.privates | privates, loss=loss)
+
+
+def _enough(t: Training, pattern: Tree, work: Work) -> float:
+    """How many must answer. Raises InputError where a robust rule needs more than are asked."""
+    needs = t.robust.needs if t.robust and pattern else 1
+    if t.robust and needs > len(work.clients):
+        raise InputError(
+            f"training.robust: {t.robust.rule} with f: {t.robust.broken} needs {needs} answers in a round, and "
+            f"{len(work.clients)} clients are asked in round {work.round}: take a smaller f or more clients_per_round"
+        )
+    return max(needs, t.quorum * len(work.clients))
 
 
 def update_pattern(algorithm: Algorithm, state: State) -> Tree:

@@ -31,6 +31,7 @@ class Run:
     ledger: Ledger
     seconds: dict[str, float]  # train_s, evaluate_s, alone_s, of this process
     samples: int  # training rows that this process went through, without those of the alone baseline
+    validation: dict[str, Any]  # how the final models do on validation rows, as curve_point says it
     out: Path | None = None
 
     @property
@@ -60,6 +61,7 @@ class Run:
             "seed": self.seed,
             "engine": self.engine,
             **self.ledger.summary(),
+            "validation": self.validation,
             "federation": describe(self.federation),
             "notes": list(self.federation.notes),
             "traffic": {"up_bytes": state.up_bytes // rounds, "down_bytes": state.down_bytes // rounds},

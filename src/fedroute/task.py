@@ -1,10 +1,11 @@
 """A model as a pure function of its weights."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value
 from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
@@ -21,6 +22,15 @@ def default_loss(out: Any, batch: Batch) -> Tensor:
     return cross_entropy(out, batch["y"])
 
 
+def _places(module: nn.Module, first: Mapping[int, str]) -> Iterator[tuple[dict[str, Any], str, str]]:
+    """Where a module and its parts hold their weights: (dict, key, name of the weight), each of tied ones."""
+    for m in module.modules():
+        for held in (m._parameters, m._buffers):
+            for key, v in held.items():
+                if id(v) in first:
+                    yield held, key, first[id(v)]
+
+
 class Task:
     """A model as a pure function of its weights, each weight with a role, and what is minimised.
 
@@ -33,6 +43,7 @@ class Task:
         first = {id(v): k for k, v in reversed(state.items())}  # of tied weights the first name stands for all
         self.names = tuple(k for k, v in state.items() if first[id(v)] == k)
         self.tied = len(self.names) < len(state)
+        self._places = [] if any(isinstance(m, nn.RNNBase) for m in module.modules()) else list(_places(module, first))
         self.trainable = tuple(k for k, p in module.named_parameters() if p.requires_grad and k in self.names)
         self.travels = frozenset(self.names) - {k for k, p in module.named_parameters() if not p.requires_grad}
         norms = {n for n, m in module.named_modules() if isinstance(m, NORMS)}
@@ -49,6 +60,39 @@ class Task:
 
     def init(self) -> Weights:
         return {k: v.detach().clone() for k, v in pick(self.module.state_dict(), self.names).items()}
+
+    def __call__(self, w: Mapping[str, Tensor], x: Tensor) -> Any:
+        """What the module makes of x (B, ...) with these weights; buffers in `w` are changed as the module changes its
+        own. It does what torch.func.functional_call does, in a tenth of the time, which small steps feel; recurrent
+        layers, which hold their weights twice, are left to that."""
+        if not self._places:
+            return functional_call(self.module, dict(w), (x,), tie_weights=self.tied)
+        before = [held[key] for held, key, _ in self._places]
+        try:
+            for held, key, name in self._places:
+                held[key] = w[name]
+            return self.module(x)
+        finally:
+            for (held, key, _), old in zip(self._places, before, strict=True):
+                held[key] = old
+
+    def gradient(self, w: Weights, x: Tensor, loss: Callable[[Any], Tensor]) -> tuple[Weights, Weights, Tensor]:
+        """(gradient of the trainable weights, new buffers, loss) where loss(output for x) is minimised."""
+        p = pick(w, self.trainable)
+
+        def f(p: Weights) -> tuple[Tensor, Weights]:
+            buffers = {k: v.clone() for k, v in w.items() if k not in p}
+            return loss(self(p | buffers, x)), buffers
+
+        try:
+            p = {k: v.detach().requires_grad_() for k, v in p.items()}
+        except RuntimeError:  # inside a transform of torch.func
+            g, (value, buffers) = grad_and_value(f, has_aux=True)(p)
+            return g, buffers, value
+        with torch.enable_grad():  # the same, a tenth faster
+            value, buffers = f(p)
+            g = dict(zip(p, torch.autograd.grad(value, tuple(p.values()), materialize_grads=True), strict=True))
+        return g, {k: v.detach() for k, v in buffers.items()}, value.detach()
 
     def named(self, *private: str) -> frozenset[str]:
         """The weights with one of these roles, or names; "norm" takes those in a head too. Else an InputError."""

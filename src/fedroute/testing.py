@@ -60,14 +60,20 @@ def check_algorithm(
     reasons = dict(skip or {})
     battery = Battery(alg)
     checks: dict[str, Callable[[], None]] = {}
-    for variant in battery.variants:
+    for variant, private in battery.variants.items():
+        before = set(checks)
         for name, (maker, tolerance) in engines.items():
             checks[f"engines agree: {name}, {variant}"] = _with(battery.engines_agree, variant, maker, tolerance)
+            if alg.own and maker is Stacked:
+                reasons[f"engines agree: {name}, {variant}"] = "each client is sent something of its own, so none stack"
         checks[f"engines agree: through bytes, {variant}"] = _with(battery.engines_agree, variant, ThroughBytes, 0.0)
         checks[f"engines agree: clients in reverse, {variant}"] = _with(battery.engines_agree, variant, Reversed, 0.0)
         checks[f"private weights stay, {variant}"] = _with(battery.private_stays, variant)
         checks[f"the form of states and updates is stable, {variant}"] = _with(battery.stable, variant)
+        checks[f"a newcomer gets its private part and changes nothing, {variant}"] = _with(battery.newcomer, variant)
         checks[f"resumed is as never stopped, {variant}"] = _with(battery.resumes, variant)
+        if reason := battery.refused(private):
+            reasons |= dict.fromkeys(checks.keys() - before, f"refused: {reason}")
     checks |= {
         "steps can be mapped over clients": battery.maps,
         "integer buffers stay integers": battery.integers,

@@ -1,8 +1,9 @@
 """fit(): a federation, a model and an algorithm in; a run with its ledger out."""
 
+import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torch import nn
 
 from fedroute.algorithms import make
 from fedroute.algorithms.alone import Alone
+from fedroute.checkpoint import load_newest
 from fedroute.config import Training, explain
 from fedroute.core import Algorithm, Loss, Task
 from fedroute.data.federation import Federation
@@ -27,6 +29,7 @@ from fedroute.rounds import State, client_batches, prepare, run_round, start, wo
 from fedroute.run import Run
 from fedroute.run_directory import RunDirectory, fingerprint
 from fedroute.tree import Tree, Weights
+from fedroute.weighting import Weighting, remarks
 
 Progress = Callable[
     [str, int, int, dict[str, Any]], None
@@ -47,6 +50,7 @@ def fit(
     resume: bool = False,
     progress: Progress = lambda phase, done, rounds, line: None,
     log: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
+    alone_run: Path | str | None = None,
     **options: Any,
 ) -> Run:
     """Train, evaluate every client, and, where training.alone says so, train each client alone at the same budget.
@@ -55,12 +59,15 @@ def fit(
     "head", ...). algorithm: a name, a spec, or an instance. training: its options, or give them by name: rounds,
     local_epochs, batch_size, lr, ... (see config.Training for all with their defaults). out: the run directory; with
     `resume` a run that was interrupted there goes on from its last checkpoint to the same end, bit for bit. progress is
-    called after each round, log with a line for people. Nothing is chosen on test rows.
+    called after each round, log with a line for people. alone_run: the directory of a run of algorithm `alone` that has
+    ended, on the same federation, model, training and seed, whose clients then stand in the ledger instead of being
+    trained again where that would be the same to the step. Nothing is chosen on test rows.
 
     Raises InputError where the parts do not fit, RunFailed where the job cannot go on."""
     t = _training(training, options)
     module, roles = build(model, federation, seed) if isinstance(model, str | dict) else adopt(model, roles, log)
-    alg = prepare(algorithm if isinstance(algorithm, Algorithm) else make(algorithm), Task(module, roles, loss), t)
+    task = Task(module, roles, loss)
+    alg = prepare(algorithm if isinstance(algorithm, Algorithm) else make(algorithm), task, t)
     directory = RunDirectory(Path(out), fingerprint(federation, alg, t, seed)) if out else None
     say, state = log, None
     if directory:
@@ -70,13 +77,20 @@ def fit(
     state = state or start(alg, federation)
     first = work_of_round(alg, federation, t, seed, 0)
     chosen = make_engine(_engine(engine, state), alg, federation, state.server, state.privates, first, say)
-    state = replace(state, engine=chosen.name)
+    state, began = replace(state, engine=chosen.name), state.round
+    if alg.reduce == "mean" and alg.sends and not t.robust:
+        for remark in remarks(federation, t.weighting or Weighting(by=alg.weighting)):
+            say(remark)
     try:
         loop = _Loop(alg, chosen, federation, t, seed, directory, progress, say)
         state = loop.run(state)
         before = time.perf_counter()
-        private_of = _adapted(alg, federation, t, seed, state, adapt_epochs(alg))
-        alone_of = _alone(loop, _engine(engine, state)) if t.alone else None
+        epochs = adapt_epochs(alg)
+        late = dict.fromkeys(federation.newcomers, epochs or 1)  # passes over its own rows
+        private_of = _adapted(alg, federation, t, seed, state, dict.fromkeys(state.privates, epochs) | late)
+        same = alg.task is task and t.sampling != "loss"  # else other weights, or other clients in a round
+        done = Path(alone_run) if alone_run and same else None
+        alone_of = _alone(loop, _engine(engine, state), done) if t.alone else None
         after = time.perf_counter()
         ledger = make_ledger(
             federation,
@@ -86,13 +100,17 @@ def fit(
             alone=alone_of,
             seed=seed,
         )
+        validation = curve_point(
+            federation, alg.predictor(), lambda i: alg.personal(state.server, private_of(i)), _global(alg, state)
+        )
     finally:
         chosen.close()
-    loop.seconds |= {"alone_s": after - before, "ledger_s": time.perf_counter() - after}
+    loop.seconds |= {"alone_s": after - before, "ledger_s": time.perf_counter() - after, "from_round": began}
     privates = {i: private_of(i) for i in state.privates}
     run = Run(
-        federation, alg, t, seed, chosen.name, replace(state, privates=privates), ledger, loop.seconds, loop.samples
-    )
+        federation, alg, t, seed, chosen.name, replace(state, privates=privates), ledger, loop.seconds, loop.samples,
+        validation,
+    )  # fmt: skip
     if directory:
         directory.finish(run)
     return run
@@ -130,14 +148,17 @@ class _Loop:
         self.directory, self.progress, self.log = directory, progress, log
         self.seconds = {"train_s": 0.0, "evaluate_s": 0.0, "checkpoint_s": 0.0}
         self.samples = 0
+        self.losses: list[dict[str, float]] = []  # of the rounds done, where the next one's clients depend on them
 
     def run(self, state: State) -> State:
         """From `state` to the state after the last round. Interrupted by Ctrl-C it saves the last whole round first."""
         saved, first = time.perf_counter(), state.round
         try:
+            self.losses = state.losses
             while state.round < self.t.rounds:
                 work, before = self.work(state.round), time.perf_counter()
                 state = run_round(self.alg, self.engine, self.federation, self.t, state, work, self.log)
+                self.losses = state.losses
                 self.seconds["train_s"] += time.perf_counter() - before
                 self.samples += sum(len(rows) for steps in work.batches.values() for rows in steps)
                 state = self.evaluated(state, first, work)
@@ -152,7 +173,7 @@ class _Loop:
         return state
 
     def work(self, round: int) -> Work:
-        return work_of_round(self.alg, self.federation, self.t, self.seed, round)
+        return work_of_round(self.alg, self.federation, self.t, self.seed, round, self.losses)
 
     def evaluated(self, state: State, first: int, work: Work) -> State:
         """The state with a line of history where one is due. The spacing is settled once, after the first round's
@@ -198,7 +219,13 @@ class _Loop:
 
 def _global(alg: Algorithm, state: State) -> Weights | None:
     """The shared model, or None where it lacks a part that stays with the clients."""
-    return state.server["w"] if alg.predictor().init().keys() == state.server["w"].keys() else None
+    w: Weights = state.server["w"] | _besides(alg)
+    return w if alg.predictor().init().keys() == w.keys() else None
+
+
+def _besides(alg: Algorithm) -> Weights:
+    """What the predictor has that is no weight of the task, such as a store of rows, as it starts."""
+    return {k: v for k, v in alg.predictor().init().items() if k not in alg.task.names}
 
 
 def adapt_epochs(alg: Algorithm) -> int:
@@ -207,33 +234,59 @@ def adapt_epochs(alg: Algorithm) -> int:
 
 
 def _adapted(
-    alg: Algorithm, federation: Federation, t: Training, seed: int, state: State, epochs: int
+    alg: Algorithm, federation: Federation, t: Training, seed: int, state: State, passes: Mapping[int, int]
 ) -> Callable[[int], Tree]:
-    """Each client's private state as it predicts: after `epochs` passes of `adapt`."""
-    if not epochs:
-        return lambda i: state.privates[i]
-    local = t.model_copy(update={"local_epochs": epochs, "local_steps": None})
+    """Each client's private state as it predicts: after so many passes of `adapt` over its own rows."""
     privates: dict[int, Tree] = {}
-    for i in state.privates:
+    for i, epochs in passes.items():
+        if not epochs:
+            continue
+        local = t.model_copy(update={"local_epochs": epochs, "local_steps": None})
         plan = {i: client_batches(alg, federation, local, seed, t.rounds, i)}
         work = Work(t.rounds, seed, t.lr, (i,), plan)
         with at_client(work, federation.clients[i]):
             ctx = context(alg, state.server, state.privates[i], i, work, federation)
             privates[i] = alg.adapt(ctx, (federation.take(rows) for rows in plan[i]))
-    return privates.__getitem__
+    return lambda i: privates[i] if i in privates else state.privates[i]
 
 
-def _alone(loop: _Loop, engine: dict[str, Any]) -> Callable[[int], Weights]:
+def _alone(loop: _Loop, engine: dict[str, Any], done: Path | None) -> Callable[[int], Weights]:
     """Every client trained alone on the same batches in the same rounds, and as long at the end where the others adapt:
-    the same budget to the step."""
+    the same budget to the step. A newcomer trains in as many rounds as the others on average. done: a run of `alone`
+    that has its weights already."""
     alg = replace(Alone(), optimizer=loop.alg.optimizer).bind(loop.alg.task)
-    state = start(alg, loop.federation)
-    own = make_engine(engine, alg, loop.federation, state.server, state.privates, loop.work(0), loop.log)
-    try:
-        for r in range(loop.t.rounds):
-            state = run_round(alg, own, loop.federation, loop.t, state, loop.work(r), loop.log)
-            loop.progress("alone", r + 1, loop.t.rounds, {})
-    finally:
-        own.close()
-    final = _adapted(alg, loop.federation, loop.t, loop.seed, state, adapt_epochs(loop.alg))
-    return lambda i: alg.personal(state.server, final(i))
+    federation, t = loop.federation, loop.t
+    state = _ended(alg, loop, done) if done else start(alg, federation)
+    if not done or federation.newcomers:
+        own = make_engine(engine, alg, federation, state.server, state.privates, loop.work(0), loop.log)
+        try:
+            for r in range(t.rounds):
+                if (work := _alone_work(loop, r, bool(done))).clients:
+                    state = run_round(alg, own, federation, t, state, work, loop.log)
+                loop.progress("alone", r + 1, t.rounds, {})
+        finally:
+            own.close()
+    passes = dict.fromkeys(state.privates, adapt_epochs(loop.alg))
+    final = _adapted(alg, federation, t, loop.seed, state, passes)
+    besides = _besides(loop.alg)
+    return lambda i: alg.personal(state.server, final(i)) | besides
+
+
+def _alone_work(loop: _Loop, round: int, done: bool) -> Work:
+    """Who trains alone in this round: those who train together, unless that is done, and newcomers that have a turn."""
+    work, rows = loop.work(round), loop.federation.training_sizes()
+    share = len(work.clients) / max(1, int((rows > 0).sum()))
+    turn = math.floor((round + 1) * share + 1e-9) > math.floor(round * share + 1e-9)
+    new = loop.federation.newcomers if turn else ()
+    plan = {i: client_batches(loop.alg, loop.federation, loop.t, loop.seed, round, i) for i in new}
+    plan = ({} if done else dict(work.batches)) | {i: steps for i, steps in plan.items() if steps}
+    return work._replace(clients=tuple(sorted(i for i in plan if plan[i])), batches=plan)
+
+
+def _ended(alg: Algorithm, loop: _Loop, folder: Path) -> State:
+    """The last state of the run of `alone` in this folder. Raises InputError where it is a run of something else, or
+    has not ended."""
+    state = load_newest(folder / "checkpoint", fingerprint(loop.federation, alg, loop.t, loop.seed), loop.log)
+    if state is None or state.round != loop.t.rounds:
+        raise InputError(f"{folder}: is no run of algorithm alone that has ended: `fedroute resume {folder}` ends it")
+    return state

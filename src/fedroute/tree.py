@@ -18,11 +18,30 @@ def pick(w: Mapping[str, Tensor], names: Container[str]) -> Weights:
     return {k: v for k, v in w.items() if k in names}
 
 
-def axpy(a: float | Tensor, x: Mapping[str, Tensor], y: Weights) -> Weights:
-    """y + a x, leaf by leaf; leaves that x lacks stay as they are."""
+def axpy(a: float | Tensor, x: Mapping[str, Tensor], y: Weights, *, spent: bool = False) -> Weights:
+    """y + a x, leaf by leaf; leaves that x lacks stay as they are. spent: the result may lie where x lay, if x lets it:
+    not under a transform of torch.func, nor where leaves share memory."""
     if isinstance(a, Tensor):
         return y | {k: y[k] + a * x[k] for k in x}
+    if spent and _apart(x):
+        return y | {k: _over(v, y[k], a) for k, v in x.items()}
     return y | {k: torch.add(y[k], x[k], alpha=a) for k in x}
+
+
+def _apart(x: Mapping[str, Tensor]) -> bool:
+    """Whether no two leaves share memory. Of tensors under a transform of torch.func that cannot be known."""
+    try:
+        return len({v.untyped_storage().data_ptr() for v in x.values()}) == len(x)
+    except (RuntimeError, NotImplementedError):
+        return False
+
+
+def _over(x: Tensor, y: Tensor, a: float) -> Tensor:
+    """y + a x in the place of x; elsewhere where elements of x share memory, as those of an expanded tensor do."""
+    try:
+        return torch.add(y, x, alpha=a, out=x)
+    except RuntimeError:
+        return torch.add(y, x, alpha=a)
 
 
 def zeros(w: Mapping[str, Tensor]) -> Weights:

@@ -23,7 +23,7 @@ def test_help_names_every_command_of_this_version_and_no_other(fedroute: Fedrout
     said = fedroute("--help")
     assert said.code == 0
     named = [line.split()[0] for line in said.out.partition("Commands:")[2].splitlines() if line.strip()]
-    expected = ["demo", "run", "resume", "report", "manifest", "check", "algorithms", "models", "sources"]
+    expected = ["demo", "run", "resume", "compare", "report", "manifest", "check", "algorithms", "models", "sources"]
     assert sorted(named) == sorted(expected)
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fedroute.config import load
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```", re.M | re.S)
@@ -26,12 +28,16 @@ def environment() -> dict[str, str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_blocks_run_in_order(page: Path, tmp_path: Path) -> None:
-    """A block with a file name after its language is that file; python blocks run; bash blocks run line by line."""
+    """A block with a file name after its language is that file; other yaml blocks are valid configs; python blocks run;
+    bash blocks run line by line."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     ran = 0
     for language, name, body in blocks(page):
         if name:
             (tmp_path / name).write_text(body, encoding="utf-8")
+        elif language == "yaml":
+            (tmp_path / "block.yaml").write_text(body, encoding="utf-8")
+            load(tmp_path / "block.yaml")
         elif language == "python":
             subprocess.run([sys.executable, "-c", body], cwd=tmp_path, env=environment(), check=True, timeout=300)
         elif language == "bash":

@@ -372,3 +372,34 @@ def test_the_head_of_a_tied_model_is_named_by_its_first_name() -> None:
     for roles in (None, {"head": "head"}):
         task = Task(*adopt(module, roles))
         assert task.named("head") == {"embed.weight"}
+
+
+def test_a_task_calls_its_module_as_torch_does() -> None:
+    """Tied weights, buffers, a recurrent layer: the same output as functional_call, and the module as it was."""
+
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.norm = nn.Linear(4, 4), nn.Linear(4, 4), nn.BatchNorm1d(4)
+            self.b.weight = self.a.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: Tensor = self.norm(self.b(self.a(x)))
+            return out
+
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = nn.GRU(4, 5, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: Tensor = self.rnn(x.unflatten(-1, (1, -1)))[0]
+            return out
+
+    x = torch.randn(6, 4)
+    for module in (Tied(), Recurrent()):
+        task, before = Task(module), {k: v.clone() for k, v in module.state_dict().items()}
+        w = {k: v + 1 for k, v in task.init().items()}
+        want = torch.func.functional_call(module, {k: v.clone() for k, v in w.items()}, (x,))
+        assert torch.equal(task({k: v.clone() for k, v in w.items()}, x), want)
+        assert all(torch.equal(v, before[k]) for k, v in module.state_dict().items())

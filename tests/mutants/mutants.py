@@ -52,6 +52,11 @@ def wrong(what: str, caught_by: str) -> Callable[[type[Algorithm]], type[Algorit
     return register
 
 
+def made(module: str) -> list[Mutant]:
+    """Those of a file."""
+    return [Mutant(what, by, make, right) for what, by, make, right in _made if make.__module__ == module]
+
+
 # FedProx
 
 
@@ -395,6 +400,6 @@ PATCHES: list[tuple[Patch, str, type[Algorithm]]] = [
     (nan_let_in, _BROKEN, FedAvg),
     (client_sees_everything, "battery: another client's data change nothing of mine", FedAvg),
 ]
-MUTANTS = [Mutant(what, by, make, right) for what, by, make, right in _made] + [
+MUTANTS = made(__name__) + [
     Mutant((patch.__doc__ or patch.__name__).replace("_", " "), by, right, right, patch) for patch, by, right in PATCHES
 ]

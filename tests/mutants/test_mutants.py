@@ -9,7 +9,13 @@ from fedroute.certificates.claim import Claim
 from fedroute.core import Algorithm
 from fedroute.testing import check_algorithm
 
-from .mutants import MUTANTS, Mutant, Truncated
+from .collaborating import MUTANTS as COLLABORATING
+from .mutants import MUTANTS as FEDERATED
+from .mutants import Mutant, Truncated
+from .personal import MUTANTS as PERSONAL
+from .regularised import MUTANTS as REGULARISED
+
+MUTANTS = [*FEDERATED, *PERSONAL, *COLLABORATING, *REGULARISED]
 
 
 def check_named(caught_by: str, make: Callable[..., Algorithm]) -> Callable[[], None]:
@@ -47,4 +53,4 @@ def test_an_engine_that_cuts_steps_is_caught() -> None:
 
 def test_there_are_enough() -> None:
     assert len(MUTANTS) >= 12
-    assert len({m.what for m in MUTANTS}) >= len(MUTANTS) - 1
+    assert len({(m.what, m.right) for m in MUTANTS}) == len(MUTANTS)

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedroute.core import Algorithm, Context, Task, run_client
 from fedroute.tree import Tree, axpy, flatten, nbytes, pick, sha256, tree_map, unflatten, zeros
 
 names = st.text("abc.", min_size=1, max_size=4)
@@ -58,3 +59,38 @@ def test_sha256_sees_names_shapes_dtypes_and_bits() -> None:
         {"a": torch.tensor([0.0, -0.0])},
     ]
     assert len({sha256(t) for t in trees}) == len(trees)
+
+
+def test_spent_memory_is_used_only_where_nothing_else_lies() -> None:
+    w = {"a": torch.ones(3), "b": torch.ones(3)}
+    g = {"a": torch.full((3,), 2.0), "b": torch.full((3,), 4.0)}
+    new = axpy(-0.5, g, w, spent=True)
+    assert new["a"].data_ptr() == g["a"].data_ptr()
+    assert (new["a"].tolist(), new["b"].tolist()) == ([0, 0, 0], [-1, -1, -1])
+    assert w["a"].tolist() == [1, 1, 1]
+    shared = torch.full((3,), 2.0)
+    assert axpy(-0.5, {"a": shared, "b": shared}, w, spent=True)["b"].tolist() == [0, 0, 0]
+    expanded = {"a": torch.tensor(2.0).expand(3), "b": torch.full((3,), 4.0)}
+    new = axpy(-0.5, expanded, w, spent=True)
+    assert (new["a"].tolist(), new["b"].tolist()) == ([0, 0, 0], [-1, -1, -1])
+    ones = torch.ones(2, 3)
+    mapped = torch.vmap(lambda a, b: axpy(-0.5, {"a": a}, {"a": b}, spent=True)["a"])(ones, ones)
+    assert mapped.tolist() == [[0.5] * 3] * 2
+
+
+def test_two_parameters_with_the_same_gradient_tensor_both_move() -> None:
+    class Sum(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.zeros(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * (self.a + self.b)
+
+    task = Task(Sum(), loss=lambda out, batch: out.sum())
+    alg = Algorithm().bind(task)
+    w = task.init()
+    zero = torch.tensor(0)
+    ctx = Context(alg.init(w, torch.ones(1)), alg.init_client(w), zero, zero, zero, 0.5)
+    update, _, _ = run_client(alg, ctx, [{"x": torch.ones(2, 3), "y": torch.zeros(2)}])
+    assert update["dw"]["a"].tolist() == update["dw"]["b"].tolist() == [-1, -1, -1]

@@ -6,22 +6,70 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, get_type_hints
 
+from fedroute.algorithms.afl import AFL
 from fedroute.algorithms.alone import Alone
+from fedroute.algorithms.apfl import APFL
+from fedroute.algorithms.ditto import Ditto
+from fedroute.algorithms.fedala import FedALA
+from fedroute.algorithms.fedamp import FedAMP
 from fedroute.algorithms.fedavg import FedAvg
 from fedroute.algorithms.fedavg_ft import FedAvgFT
+from fedroute.algorithms.fedbabu import FedBABU
+from fedroute.algorithms.fedbn import FedBN
+from fedroute.algorithms.feddbe import FedDBE
+from fedroute.algorithms.feddyn import FedDyn
+from fedroute.algorithms.fedfomo import FedFomo
 from fedroute.algorithms.fednova import FedNova
+from fedroute.algorithms.fedpac import FedPAC
+from fedroute.algorithms.fedper import FedPer
 from fedroute.algorithms.fedprox import FedProx
+from fedroute.algorithms.fedprox_ft import FedProxFT
+from fedroute.algorithms.fedrep import FedRep
+from fedroute.algorithms.fedrod import FedRoD
+from fedroute.algorithms.ifca import IFCA
+from fedroute.algorithms.interpolation import Interpolation
+from fedroute.algorithms.knn_per import KnnPer
+from fedroute.algorithms.lg_fedavg import LgFedAvg
+from fedroute.algorithms.moon import Moon
+from fedroute.algorithms.perfedavg import PerFedAvg
+from fedroute.algorithms.pfedme import PFedMe
+from fedroute.algorithms.pfedme_fedbn import PFedMeFedBN
+from fedroute.algorithms.qffl import QFFL
 from fedroute.algorithms.scaffold import Scaffold
 from fedroute.core import BY_TRAINING, Algorithm
 from fedroute.errors import InputError
 from fedroute.options import from_options, nearest
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
+    "afl": AFL,
     "alone": Alone,
+    "apfl": APFL,
+    "ditto": Ditto,
+    "fedala": FedALA,
+    "fedamp": FedAMP,
     "fedavg": FedAvg,
     "fedavg_ft": FedAvgFT,
+    "fedbabu": FedBABU,
+    "fedbn": FedBN,
+    "feddbe": FedDBE,
+    "feddyn": FedDyn,
+    "fedfomo": FedFomo,
     "fednova": FedNova,
+    "fedpac": FedPAC,
+    "fedper": FedPer,
     "fedprox": FedProx,
+    "fedprox_ft": FedProxFT,
+    "fedrep": FedRep,
+    "fedrod": FedRoD,
+    "ifca": IFCA,
+    "interpolation": Interpolation,
+    "knn_per": KnnPer,
+    "lg_fedavg": LgFedAvg,
+    "moon": Moon,
+    "perfedavg": PerFedAvg,
+    "pfedme": PFedMe,
+    "pfedme_fedbn": PFedMeFedBN,
+    "qffl": QFFL,
     "scaffold": Scaffold,
 }
 """Name, which is that of the file, -> class."""
@@ -73,5 +121,5 @@ def options(cls: type[Algorithm]) -> list[dict[str, Any]]:
         if f.name not in BY_TRAINING:
             notes = [m.description for m in getattr(hints[f.name], "__metadata__", ()) if hasattr(m, "description")]
             default = list(f.default) if isinstance(f.default, tuple) else f.default
-            rows.append({"name": f.name, "default": default, "meaning": means.get(f.name) or next(iter(notes), "")})
+            rows.append({"name": f.name, "default": default, "meaning": next(iter(notes), means.get(f.name, ""))})
     return rows

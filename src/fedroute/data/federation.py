@@ -1,7 +1,7 @@
 """A federation: named clients and their rows, each row in the training, validation or test part of one client."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from fedroute.core import Batch
+from fedroute.data.distinct import distinct
+from fedroute.data.newcomers import choose_newcomers
 from fedroute.data.partition import assign, client_names
 from fedroute.data.spec import Partition, Split, partition_of
 from fedroute.data.split import split_rows
@@ -25,6 +27,8 @@ class Federation:
     or any tensor of R rows that the task's loss takes (then `labels` is empty).
     clients: names, sorted; a client's number is its place here, so that the order of listing never matters.
     train, validation, test: one (n,) int64 index per client. notes: what loading found and did, for the user.
+    newcomers: numbers of the clients that never train, ascending; each gets its private part from its own training rows
+    when the others have ended.
     columns: names of the columns of x where x is a table; table: what they mean and how a query is encoded.
     time: (R,) float64, seconds or the numbers given, where the source has a time column."""
 
@@ -36,6 +40,7 @@ class Federation:
     validation: tuple[Tensor, ...]
     test: tuple[Tensor, ...]
     labels: tuple[str, ...] = ()
+    newcomers: tuple[int, ...] = ()
     columns: tuple[str, ...] = ()
     table: TableSchema | None = None
     time: Tensor | None = field(default=None, repr=False)
@@ -49,6 +54,23 @@ class Federation:
     def sizes(self, part: str = "train") -> Tensor:
         """(N,) int64, the rows of each client in a part."""
         return torch.tensor([len(i) for i in getattr(self, part)])
+
+    def training_sizes(self) -> Tensor:
+        """(N,) int64, the rows that each client trains on together with the others: of a newcomer none."""
+        n = self.sizes()
+        n[list(self.newcomers)] = 0
+        return n
+
+    def with_newcomers(self, who: Sequence[str] | float, seed: int = 0) -> "Federation":
+        """The same clients, and of them those of these names, or such a share drawn by `seed` (at least one, and one
+        stays), as newcomers, which never train. Raises InputError for a name that no client has, or where nobody would
+        be left to train."""
+        return replace(self, newcomers=choose_newcomers(who, self.clients, self.sizes(), seed, self.name))
+
+    @cached_property
+    def effective_sizes(self) -> Tensor:
+        """(N,) int64, the different training rows of each client: copies, equal in x and y, count once."""
+        return torch.tensor([distinct(self.x, self.y, rows) for rows in self.train], dtype=torch.int64)
 
     @cached_property
     def label_counts(self) -> Tensor:

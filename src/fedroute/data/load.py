@@ -94,6 +94,10 @@ def build(rows: Rows, spec: Any, seed: int) -> Federation:
         x, y, client, partition=spec.partition, name=rows.name, labels=labels, split=spec.split, seed=seed, time=time,
         notes=notes,
     )  # fmt: skip
+    if spec.newcomers is not None:
+        fed = fed.with_newcomers(spec.newcomers, seed)
+        late = ", ".join(fed.clients[i] for i in fed.newcomers)
+        fed = _noted(fed, f"newcomers, which take no part in training: {late}")
     if rows.table is not None:
         fed = _encoded(fed, rows.table, spec)
     everything = [torch.cat(parts) for parts in zip(fed.train, fed.validation, fed.test, strict=True)]
@@ -109,7 +113,7 @@ def build(rows: Rows, spec: Any, seed: int) -> Federation:
 
 
 def _encoded(fed: Federation, table: Any, spec: Table) -> Federation:
-    train: Tensor = torch.cat(fed.train)
+    train: Tensor = torch.cat([rows for i, rows in enumerate(fed.train) if i not in fed.newcomers])
     own = dict(zip(fed.clients, fed.train, strict=True)) if spec.statistics == "client" else None
     marks = spec.missing if isinstance(spec.missing, dict) else dict.fromkeys(table.column_names, spec.missing)
     schema = TableSchema.fit(table, train, own, marks)

@@ -103,10 +103,13 @@ class Concept(Part):
 
 
 class Source(Part):
+    """newcomers: clients that never train, by name, or their share: what the others trained must serve them."""
+
     split: Split = Split()
     partition: Partition | None = None
     shift: Shift | None = None
     concept: Concept | None = None
+    newcomers: list[str] | Annotated[float, Field(gt=0, lt=1)] | None = None
 
 
 class Table(Source):

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from fedroute.core import Algorithm, Batch, Context
 from fedroute.tree import Tree, Weights
@@ -68,12 +67,12 @@ def reads_context(alg: Algorithm) -> bool:
 
 def by_autograd(alg: Algorithm) -> Gradients:
     """The gradients of any module and loss: a mapped forward pass, then one call of autograd."""
-    module, trainable, reads = alg.task.module, alg.task.trainable, reads_context(alg)
+    trainable, reads = alg.task.trainable, reads_context(alg)
 
     def gradients(w: Weights, batch: Batch, ctx: Context, dims: Dims) -> Grad:
         def forward(p: Weights, frozen: Weights, batch: Batch, own: Tree) -> Tree:
             buffers = {k: v.clone() for k, v in frozen.items()}
-            out = functional_call(module, p | buffers, (batch["x"],), tie_weights=alg.task.tied)
+            out = alg.task(p | buffers, batch["x"])
             return {"loss": alg.loss(out, batch, ctx._replace(**own)), "buffers": buffers}
 
         with torch.enable_grad():

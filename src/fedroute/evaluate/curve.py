@@ -23,6 +23,7 @@ def curve_point(
     part: str = "validation",
 ) -> dict[str, Any]:
     """How the personal models and the global one do on each client's own rows of a part, over the clients with rows.
+    Newcomers, which have no model of their own before the end, are not among them.
 
     {part, measured: clients, rows, personal: {...} or None, global: {...} or None}, where {...} is loss, worst_loss
     and worst_client, and for classes also accuracy and worst_accuracy: means over clients, each counting once; where
@@ -34,7 +35,7 @@ def curve_point(
     if part == "test":
         raise InputError("curve: the test part is for the ledger at the end; take validation or train")
     index: tuple[Tensor, ...] = getattr(federation, part)
-    present = [i for i, rows in enumerate(index) if len(rows)]
+    present = [i for i, rows in enumerate(index) if len(rows) and i not in federation.newcomers]
     point = {"part": part, "measured": len(present), "rows": sum(len(index[i]) for i in present)}
     if not present:
         return point | {"personal": None, "global": None}

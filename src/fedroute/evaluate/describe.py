@@ -14,7 +14,7 @@ def classifies(federation: Federation) -> bool:
 
 def describe(federation: Federation) -> dict[str, Any]:
     """{name, labels, label_counts: {client: [training rows of each label]}, sizes: {client: {train, validation,
-    test}}, columns, shape, notes}, of plain numbers and strings."""
+    test}}, newcomers: [client], columns, shape, notes}, of plain numbers and strings."""
     counts = federation.label_counts.tolist()
     sizes = {part: federation.sizes(part).tolist() for part in ("train", "validation", "test")}
     return {
@@ -22,6 +22,7 @@ def describe(federation: Federation) -> dict[str, Any]:
         "labels": list(federation.labels),
         "label_counts": dict(zip(federation.clients, counts, strict=True)) if classifies(federation) else {},
         "sizes": {c: {part: n[i] for part, n in sizes.items()} for i, c in enumerate(federation.clients)},
+        "newcomers": [federation.clients[i] for i in federation.newcomers],
         "columns": list(federation.columns),
         "shape": list(federation.x.shape[1:]),
         "notes": list(federation.notes),

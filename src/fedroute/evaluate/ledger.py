@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 FEW = 5  # rows of the rarer kind under which no verdict on a ranking is given
 NO_GLOBAL = "some weights are private or nothing is shared, so no one model is the global one"
+NEWCOMER = "newcomer: took no part in training, adapted afterwards on its own training rows"
 NO_ALONE = "no client was trained alone (training.alone is off)"
 
 
@@ -50,7 +51,8 @@ class Entry:
     """One client's line of the ledger.
 
     scores: kind -> Score, None where there is no such model or no row. majority: the accuracy of always naming the
-    label most frequent in the client's training rows. difference: personal minus alone in the headline metric."""
+    label most frequent in the client's training rows. difference: personal minus alone in the headline metric.
+    newcomer: whether it took no part in training and got its private part afterwards."""
 
     name: str
     train: int
@@ -62,6 +64,7 @@ class Entry:
     interval: Interval | None
     better_off: Verdict
     notes: tuple[str, ...]
+    newcomer: bool = False
 
     def value(self, kind: str, metric: str) -> float | None:
         score = self.scores[kind]
@@ -79,31 +82,33 @@ class Ledger:
     absent: dict[str, str]
     positive: str = ""
 
-    def aggregates(self, metric: str) -> dict[str, dict[str, Any]]:
-        """kind -> {mean, weighted, worst, worst_client, worst_tenth, std, measured, undefined}."""
-        rows, names = [self.rows_of(e) for e in self.entries], [e.name for e in self.entries]
+    def group(self, newcomers: bool = False) -> list[Entry]:
+        """The entries of those who trained, or of the newcomers."""
+        return [e for e in self.entries if e.newcomer == newcomers]
+
+    def aggregates(self, metric: str, newcomers: bool = False) -> dict[str, dict[str, Any]]:
+        """kind -> {mean, weighted, worst, worst_client, worst_tenth, std, measured, undefined}, over those who trained
+        or over the newcomers."""
+        group = self.group(newcomers)
+        rows, names = [self.rows_of(e) for e in group], [e.name for e in group]
         higher = metric not in LOWER_IS_BETTER
-        return {k: aggregate([e.value(k, metric) for e in self.entries], rows, names, higher=higher) for k in KINDS}
+        return {k: aggregate([e.value(k, metric) for e in group], rows, names, higher=higher) for k in KINDS}
 
     def rows_of(self, e: Entry) -> int:
         return int(getattr(e, self.part))
 
-    def verdicts(self) -> dict[str, int]:
+    def verdicts(self, newcomers: bool = False) -> dict[str, int]:
         """How many clients are better off ("yes"), worse off ("no"), "unclear", or without a comparison ("n/a")."""
-        return {v: sum(e.better_off == v for e in self.entries) for v in ("yes", "no", "unclear", "n/a")}
+        return {v: sum(e.better_off == v for e in self.group(newcomers)) for v in ("yes", "no", "unclear", "n/a")}
 
     def summary(self) -> dict[str, Any]:
         """The ledger's part of summary.json. `personal`, `global` and `alone` of a client are in the headline metric,
         `interval` is that of personal; `accuracy` is there for every federation, with None where targets are not
-        classes."""
-        metrics = {m: self.aggregates(m) for m in self.yardstick.metrics}
-        nobody = [0] * len(self.entries)
-        nothing = {k: aggregate([None for _ in nobody], nobody, ["" for _ in nobody]) for k in KINDS}
+        classes. Aggregates are over those who trained; where there are newcomers, theirs stand beside them."""
         return {
             "headline": self.yardstick.headline,
-            "accuracy": metrics.pop("accuracy", nothing),
-            "metrics": metrics,
-            "better_off": self.verdicts(),
+            **self._summed_up(),
+            **({f"{k}_newcomers": v for k, v in self._summed_up(True).items()} if self.group(True) else {}),
             "measured": {
                 "part": self.part,
                 "rows": sum(self.rows_of(e) for e in self.entries),
@@ -118,10 +123,18 @@ class Ledger:
             "clients": [self._client(e) for e in self.entries],
         }
 
+    def _summed_up(self, newcomers: bool = False) -> dict[str, Any]:
+        metrics = {m: self.aggregates(m, newcomers) for m in self.yardstick.metrics}
+        nobody = [0] * len(self.group(newcomers))
+        nothing = {k: aggregate([None for _ in nobody], nobody, ["" for _ in nobody]) for k in KINDS}
+        accuracy = metrics.pop("accuracy", nothing)
+        return {"accuracy": accuracy, "metrics": metrics, "better_off": self.verdicts(newcomers)}
+
     def _client(self, e: Entry) -> dict[str, Any]:
         head = self.yardstick.headline
         return {
             "name": e.name,
+            "newcomer": e.newcomer,
             "train": e.train,
             "validation": e.validation,
             "test": e.test,
@@ -149,7 +162,7 @@ class Ledger:
             row |= {k: e.value(k, head), f"{k}_low": low, f"{k}_high": high}
         low, high = e.interval or (None, None)
         row |= {"majority": e.majority, "difference": e.difference, "difference_low": low, "difference_high": high}
-        row["better_off"] = e.better_off
+        row |= {"better_off": e.better_off, "newcomer": "yes" if e.newcomer else "no"}
         row |= {f"{k}_{m}": e.value(k, m) for m in self.yardstick.metrics if m != head for k in KINDS}
         return row | {"notes": "; ".join(e.notes)}
 
@@ -203,11 +216,11 @@ def make_ledger(
         key = seed_of(seed, "ledger", name)
         scores, difference, interval, better, said = _judge(federation, task, yard, index[i], outs, key)
         y = federation.y.index_select(0, index[i]).numpy() if yard.headline != "loss" else np.zeros(0)
+        newcomer = i in federation.newcomers
         said = [*_said_of(task, train, part, len(index[i]), y, counts[i]), *said, *(notes or {}).get(name, ())]
-        majority = _majority(y, counts[i])
-        entries.append(
-            Entry(name, train, validation, test, scores, majority, difference, interval, better, tuple(said))
-        )
+        said = [NEWCOMER, *said] if newcomer and train else said
+        majority, sizes_of = _majority(y, counts[i]), (train, validation, test)
+        entries.append(Entry(name, *sizes_of, scores, majority, difference, interval, better, tuple(said), newcomer))
     absent = ({"global": no_global} if global_w is None else {}) | ({"alone": no_alone} if alone is None else {})
     positive = federation.labels[yard.positive] if yard.positive >= 0 else ""
     return Ledger(tuple(entries), yard, part, absent, positive)

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 
 from fedroute.core import Batch, Task
 from fedroute.data.federation import Federation
@@ -76,7 +75,7 @@ def same_weights(a: Weights, b: Weights) -> bool:
 
 def _answer(task: Task, w: Weights, x: Tensor) -> Tensor:
     x = x.float() / 255 if x.dtype == torch.uint8 else x
-    out: Any = functional_call(task.module, w, (x,))
+    out = task(w, x)
     out = out[0] if isinstance(out, tuple) else out
     if not isinstance(out, Tensor):
         raise TypeError(f"the model returned {type(out).__name__}: evaluation needs a tensor, or a tuple led by one")

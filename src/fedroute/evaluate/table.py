@@ -30,7 +30,7 @@ def ledger_table(ledger: "Ledger", limit: int = 40) -> Table:
     their personal model; the title says how many are not shown."""
     head, yard = ledger.yardstick.headline, ledger.yardstick
     totals = ledger.aggregates(head)
-    worst = totals["personal"]["worst_client"] if len(ledger.entries) > 1 else None
+    worst = totals["personal"]["worst_client"] if len(ledger.group()) > 1 else None
     shown = _shown(ledger.entries, limit, head, yard.higher)
     percent = head == "accuracy"
     title = f"{NAMES[head]} on each client's own {ledger.part} rows"
@@ -43,7 +43,8 @@ def ledger_table(ledger: "Ledger", limit: int = 40) -> Table:
         table.add_column(ledger.part if name == "test" else name, justify="right", no_wrap=True)
     table.add_column("better off", no_wrap=True)
     for e in shown:
-        client = Text.assemble(*([("worst ", "bold red")] if e.name == worst else []), printable(e.name))
+        mark = [("newcomer ", "bold")] if e.newcomer else [("worst ", "bold red")] if e.name == worst else []
+        client = Text.assemble(*mark, printable(e.name))
         score = e.scores["personal"]
         personal = _number(e.value("personal", head), percent)
         personal += _interval(score.interval if score else None, percent)
@@ -56,6 +57,9 @@ def ledger_table(ledger: "Ledger", limit: int = 40) -> Table:
     for key, words in TOTALS.items():
         numbers = [Text(_number(totals[k][key], percent)) for k in KINDS]
         table.add_row(Text(words, "bold"), "", "", *numbers)
+    if ledger.group(True):
+        apart = ledger.aggregates(head, newcomers=True)
+        table.add_row(Text("newcomers", "bold"), "", "", *(Text(_number(apart[k]["mean"], percent)) for k in KINDS))
     return table
 
 
@@ -76,17 +80,19 @@ def _shown(entries: "Sequence[Entry]", limit: int, head: str, higher: bool) -> "
 
 
 def _caption(ledger: "Ledger") -> str:
-    v = ledger.verdicts()
-    said = [
-        f"Better off than alone: {v['yes']} yes, {v['no']} no, {v['unclear']} unclear"
-        + (f", {v['n/a']} n/a." if v["n/a"] else ".")
-    ]
+    said = [f"Better off than alone: {_counted(ledger.verdicts())}."]
+    if new := len(ledger.group(True)):
+        said.append(f"Newcomers ({new}) are counted apart: {_counted(ledger.verdicts(newcomers=True))}.")
     said += [f"{kind}: n/a, {why}." for kind, why in ledger.absent.items()]
-    undefined = sum(e.value("personal", ledger.yardstick.headline) is None for e in ledger.entries)
+    undefined = sum(e.value("personal", ledger.yardstick.headline) is None for e in ledger.group())
     if undefined:
-        said.append(f"{undefined} of {len(ledger.entries)} clients are n/a and in no mean.")
+        said.append(f"{undefined} of {len(ledger.group())} clients are n/a and in no mean.")
     said.append("Brackets: 95 % intervals.")
     return " ".join(said)
+
+
+def _counted(v: dict[str, int]) -> str:
+    return f"{v['yes']} yes, {v['no']} no, {v['unclear']} unclear" + (f", {v['n/a']} n/a" if v["n/a"] else "")
 
 
 def _gain(e: "Entry", percent: bool) -> str:

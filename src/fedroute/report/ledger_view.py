@@ -23,7 +23,7 @@ TOTALS = {
 
 def bar(clients: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The verdicts as parts of one bar."""
-    counts = {v: sum(c.get("better_off", "n/a") == v for c in clients) for v in WORDS}
+    counts = {v: sum(c.get("better_off", "n/a") == v for c in clients) for v in WORDS if clients}
     return [
         {"verdict": v.replace("/", ""), "words": WORDS[v], "n": n, "share": 100 * n / len(clients)}
         for v, n in counts.items()
@@ -63,7 +63,7 @@ def dots(clients: Sequence[dict[str, Any]], unit: Unit, part: str, worst: str | 
                 "gain": unit.gain(c.get("difference")),
             }
             | _verdict(c)
-            | {"worst": c["name"] == worst}
+            | {"worst": c["name"] == worst, "newcomer": bool(c.get("newcomer"))}
         )
     marks = [{"at": at(v), "words": f"{round(100 * v if unit.percent else v, 6):g}"} for v in ticks(low, high, 6)]
     return {"rows": rows, "ticks": marks}
@@ -98,6 +98,7 @@ def table(clients: Sequence[dict[str, Any]], unit: Unit, worst: str | None) -> l
         | {
             "name": c["name"],
             "worst": c["name"] == worst,
+            "newcomer": bool(c.get("newcomer")),
             "sizes": [int(c.get(p) or 0) for p in ("train", "validation", "test")],
             "personal": (unit.number(c.get("personal")), unit.interval(c.get("interval"))),
             "difference": (

@@ -52,7 +52,8 @@ def content(run: Reading) -> dict[str, Any]:
     part = measured.get("part", "test")
     head = s.get("accuracy") if unit.metric == "accuracy" else (s.get("metrics") or {}).get(unit.metric)
     head = head or {}
-    worst = (head.get("personal") or {}).get("worst_client") if len(clients) > 1 else None
+    joined, new = ([c for c in clients if bool(c.get("newcomer")) == late] for late in (False, True))
+    worst = (head.get("personal") or {}).get("worst_client") if len(joined) > 1 else None
     rows = sum(int(c.get(part) or 0) for c in clients)
     one_line = all(e.get("personal") and e.get("personal") == e.get("global") for e in run.curve)
     many = len(clients) > MANY
@@ -60,9 +61,10 @@ def content(run: Reading) -> dict[str, Any]:
         "run": run,
         "title": _title(run),
         "facts": _facts(run),
-        "headline": headline(clients, rows),
-        "bar": bar(clients) if clients else [],
-        "tiles": _tiles(head, unit),
+        "headline": headline(joined, rows),
+        "bar": bar(joined) if joined else [],
+        "tiles": _tiles(head, unit) + _newcomers(s, unit, len(new)),
+        "new": {"n": len(new), "words": headline(new, sum(int(c.get(part) or 0) for c in new)), "bar": bar(new)},
         "metric": METRICS.get(unit.metric, unit.metric),
         "unit": unit,
         "part": part,
@@ -71,7 +73,7 @@ def content(run: Reading) -> dict[str, Any]:
         "dots": dots(clients, unit, part, worst) if not many else {"rows": [], "ticks": []},
         "sketch": sketch(clients, unit) if many else {"picture": "", "ends": []},
         "table": table(clients, unit, worst),
-        "totals": totals(head, unit) if head else [],
+        "totals": (totals(head, unit) if head else []) + _newcomer_totals(s, unit),
         "has": {k: any(c.get(k) not in (None, []) for c in clients) for k in (*KINDS, "majority", "notes")},
         "metrics": _metrics(s),
         "one_model": _one_model(clients),
@@ -147,6 +149,24 @@ def _tiles(head: dict[str, Any], unit: Unit) -> list[dict[str, str]]:
         }
     )
     return tiles
+
+
+def _newcomer_head(s: dict[str, Any], unit: Unit) -> dict[str, Any]:
+    """kind -> the newcomers' aggregates in the headline metric; {} where there are none."""
+    if unit.metric == "accuracy":
+        return s.get("accuracy_newcomers") or {}
+    return (s.get("metrics_newcomers") or {}).get(unit.metric) or {}
+
+
+def _newcomers(s: dict[str, Any], unit: Unit, n: int) -> list[dict[str, str]]:
+    mean = (_newcomer_head(s, unit).get("personal") or {}).get("mean")
+    tile = {"label": "newcomers, mean", "value": unit(mean), "note": count(n, "client") + " not trained with"}
+    return [tile | {"kind": "newcomers"}] if mean is not None else []
+
+
+def _newcomer_totals(s: dict[str, Any], unit: Unit) -> list[tuple[str, list[str]]]:
+    of = _newcomer_head(s, unit)
+    return [("mean of newcomers", [unit((of.get(k) or {}).get("mean")) for k in KINDS])] if of else []
 
 
 def _metrics(s: dict[str, Any]) -> list[dict[str, Any]]:

@@ -88,5 +88,6 @@ def _client(row: dict[str, str]) -> dict[str, Any]:
         "interval": pair("personal_low", "personal_high"),
         "difference_interval": pair("difference_low", "difference_high"),
         "better_off": row.get("better_off") or "n/a",
+        "newcomer": row.get("newcomer") == "yes",
         "notes": [n for n in (row.get("notes") or "").split("; ") if n],
     }

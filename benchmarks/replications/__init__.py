@@ -1,0 +1,1 @@
+"""Published settings run again: our number beside the published one. `python -m benchmarks.replications --help`."""

@@ -1,0 +1,58 @@
+"""The results as the tables of docs/replications.md: `python -m benchmarks.replications.page` prints them."""
+
+import json
+from typing import Any
+
+from benchmarks.replications.measure import RESULTS
+from fedroute.compare.statistics import over_seeds
+
+
+def results() -> dict[str, list[dict[str, Any]]]:
+    """Name of a replication -> the parts of its result, of those that ran with their whole budget."""
+    files = [f for f in sorted(RESULTS.glob("*.json")) if not f.stem.endswith("-quick")]
+    found = [json.loads(f.read_text(encoding="utf-8")) for f in files]
+    return {f["name"]: f["parts"] for f in found}
+
+
+def table(part: dict[str, Any]) -> str:
+    """One part as Markdown: its models, then its paired differences."""
+    head = "| method | model | published, % | ours, % | interval |\n| --- | --- | --- | --- | --- |"
+    rows = [
+        f"| {r['method']} | {r['model']} | {_published(r['published'])} | {r['ours']:.1f} | {_interval(r)} |"
+        for r in part["table"]
+    ]
+    pairs = [
+        f"| {d['a']} minus {d['b']} | {d['ours']:+.1f} | {_interval(d)} | {_interval(_plain(d))} |"
+        for d in part["differences"]
+    ]
+    below = "| difference, seed by seed | points | interval | plain t |\n| --- | --- | --- | --- |"
+    return "\n".join([head, *rows, "", below, *pairs])
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """The same difference as if seeds were independent draws: the interval that papers give."""
+    return {"interval": over_seeds(row["values"], 0.0).interval}
+
+
+def budget(part: dict[str, Any]) -> str:
+    """The budget of a part in one line."""
+    t, rows = part["training"], part["rows"]
+    steps = f"{t['local_steps']} steps" if "local_steps" in t else f"{t.get('local_epochs', 1)} epochs"
+    return (
+        f"{part['clients']} clients, {rows['train']:,} rows to train on, {rows['test']:,} to test; "
+        f"{t['rounds']} rounds of {steps}, batch {t['batch_size']}; {part['seeds']} seeds"
+    )
+
+
+def _published(numbers: list[dict[str, Any]]) -> str:
+    return "; ".join(f"{p['value']:.2f} ({p['checked']})" for p in numbers) or "-"
+
+
+def _interval(row: dict[str, Any]) -> str:
+    return "[{:.1f}, {:.1f}]".format(*row["interval"]) if row["interval"] else "one value"
+
+
+if __name__ == "__main__":
+    for name, parts in results().items():
+        for part in parts:
+            print(f"### {name}: {part['setting']}\n\n{budget(part)}\n\n{table(part)}\n")
