@@ -21,7 +21,7 @@ PARTS = (
         about="10 parties, all in every round, momentum 0.9, batch 64, two 5x5 convolutions of 6 and 16 channels",
         federation=dealt,
         model={"name": "cnn", "channels": [6, 16], "hidden": 120, "padding": 0},
-        training={"rounds": 15, "local_epochs": 3, "batch_size": 64, "lr": 0.01, "momentum": 0.9},
+        training={"rounds": 10, "local_epochs": 3, "batch_size": 64, "lr": 0.01, "momentum": 0.9},
         quick={"rounds": 2, "local_epochs": 1},
         arms=tuple(
             Arm(
@@ -33,7 +33,7 @@ PARTS = (
         ),
         pairs=tuple((f"{name}/global", "fedavg/global") for name in NUMBERS if name != "fedavg"),
         differs=(
-            "4,500 images to train on, published 50,000; 15 rounds of 3 epochs, published 50 of 10: the order of the "
+            "4,500 images to train on, published 50,000; 10 rounds of 3 epochs, published 50 of 10: the order of the "
             "methods can be compared, the numbers cannot",
             "one hidden layer of 120, published 120 and 84; test rows are each party's own, of its own label mix",
         ),

@@ -14,6 +14,25 @@ def results() -> dict[str, list[dict[str, Any]]]:
     return {f["name"]: f["parts"] for f in found}
 
 
+def summary() -> str:
+    """A line for each part: its first difference, published (where one source has both numbers) and ours."""
+    head = "| setting | compared | published | ours | interval | seeds | rounds | command, `python -m benchmarks.` |\n"
+    rows = [
+        f"| {name}: {part['setting']} | {d['a']} minus {d['b']} | {_published_difference(part, d)} | "
+        f"{d['ours']:+.1f} | {_interval(d)} | {part['seeds']} | {part['training']['rounds']} | `replications {name}` |"
+        for name, parts in results().items()
+        for part in parts
+        for d in part["differences"][:1]
+    ]
+    return head + "| --- " * 8 + "|\n" + "\n".join(rows)
+
+
+def _published_difference(part: dict[str, Any], difference: dict[str, Any]) -> str:
+    of = {f"{r['method']}/{r['model']}": {p["source"]: p for p in r["published"]} for r in part["table"]}
+    a, b = of[difference["a"]], of[difference["b"]]
+    return "; ".join(f"{a[s]['value'] - b[s]['value']:+.1f} ({a[s]['checked']})" for s in a if s in b) or "-"
+
+
 def table(part: dict[str, Any]) -> str:
     """One part as Markdown: its models, then its paired differences."""
     head = "| method | model | published, % | ours, % | interval |\n| --- | --- | --- | --- | --- |"
@@ -53,6 +72,7 @@ def _interval(row: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
+    print(summary() + "\n")
     for name, parts in results().items():
         for part in parts:
             print(f"### {name}: {part['setting']}\n\n{budget(part)}\n\n{table(part)}\n")

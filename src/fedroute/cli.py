@@ -19,6 +19,7 @@ import typer
 from fedroute import __version__
 from fedroute.errors import InputError, RunFailed
 from fedroute.progress import ProgressOnStderr
+from fedroute.words import count, noun
 
 if TYPE_CHECKING:
     from fedroute.run import Run
@@ -221,7 +222,9 @@ def compare(
         )
     if void_runs := [r for r in found["refused"] if r["void_rounds"]]:
         names = ", ".join(f"{r['algorithm']} seed {r['seed']}" for r in void_runs[:4])
-        raise RunFailed(f"{len(void_runs)} runs had void rounds, in which too few clients answered well: {names}")
+        raise RunFailed(
+            f"{count(len(void_runs), 'run')} had void rounds, in which too few clients answered well: {names}"
+        )
 
 
 @command
@@ -315,8 +318,8 @@ def void(rounds: Sequence[int]) -> None:
     if rounds:
         which = ", ".join(map(str, rounds[:10])) + (", ..." if len(rounds) > 10 else "")
         raise RunFailed(
-            f"{len(rounds)} rounds were void (rounds {which}): too few clients answered well, and the weights stayed; "
-            "log.txt says who was left out and why"
+            f"{count(len(rounds), 'round was', 'rounds were')} void ({noun(len(rounds), 'round')} {which}): "
+            "too few clients answered well, and the weights stayed; log.txt says who was left out and why"
         )
 
 

@@ -79,6 +79,11 @@ class Algorithm:
             new[k] = (w[k] + d - means[k] ** 2).clamp(min=0) if k in means else (w[k] + d).to(w[k].dtype)
         return server | {"w": {k: new.get(k, v) for k, v in w.items()}, "opt": opt}
 
+    def implausible(self, update: Tree, steps: int) -> str:
+        """Why an update of the declared form cannot come from so many steps, or ""."""
+        back = [k for k, v in update.get("dw", {}).items() if k in self.task.counters and bool((v < 0).any())]
+        return f"{back[0]} would count backwards" if back else ""
+
     # at the client: pure, written for one client, mapped over many by an engine
     def begin(self, ctx: Context) -> Tree:
         """The carry: what changes from step to step."""

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedroute.durable import taking
 from fedroute.errors import InputError
 from fedroute.jobs import Log, Progress, start
 
@@ -12,11 +13,11 @@ if TYPE_CHECKING:
 GLOBAL = "one_model"  # the folder of the run that trains one model for all, inside that of the personalised run
 
 
-def config(private: list[str]) -> dict[str, Any]:
+def config(algorithm: str) -> dict[str, Any]:
     return {
         "federation": {"source": "bundled", "name": "digits"},
         "model": {"name": "cnn", "channels": [8, 16], "hidden": 64},
-        "algorithm": {"name": "fedavg", "private": private},
+        "algorithm": {"name": algorithm},
         "training": {
             "rounds": 25, "local_epochs": 1, "batch_size": 16, "lr": 0.05, "momentum": 0.9, "evaluate_every": 1,
         },
@@ -31,12 +32,14 @@ def demo(out: Path, *, progress: Progress, log: Log) -> tuple["Run", "Run"]:
     Raises InputError where `out` holds a run that is no demo."""
     from fedroute.config import from_dict
 
-    if (out / "summary.json").exists() and not (out / GLOBAL).is_dir():
+    with taking(out):
+        other = (out / "summary.json").exists() and not (out / GLOBAL).is_dir()
+    if other:
         raise InputError(f"{out}: holds a run that is no demo: name another folder with --out")
-    log("1 of 2: FedAvg, one model for all six offices; then each office alone")
-    one = start(from_dict(config([])), out / GLOBAL, force=True, progress=progress, log=log)
-    log("2 of 2: FedAvg whose last layer never leaves its office (FedPer); then each office alone")
-    own = start(from_dict(config(["head"])), out, force=True, progress=progress, log=log)
+    log("1 of 2: fedavg, one model for all six offices; then each office alone")
+    one = start(from_dict(config("fedavg")), out / GLOBAL, force=True, progress=progress, log=log)
+    log("2 of 2: fedper, the last layer never leaves its office; then each office alone")
+    own = start(from_dict(config("fedper")), out, force=True, progress=progress, log=log)
     return one, own
 
 
@@ -44,8 +47,8 @@ def told(one: "Run", own: "Run", out: Path) -> str:
     """What the demo did and found, for a terminal."""
     single, personal = one.ledger.aggregates("accuracy"), own.ledger.aggregates("accuracy")
     rows = [
-        ("one model for all (FedAvg)", single["global"]),
-        ("own last layer (FedPer)", personal["personal"]),
+        ("one model for all (fedavg)", single["global"]),
+        ("own last layer (fedper)", personal["personal"]),
         ("each office alone", personal["alone"]),
     ]
     lines = [f"  {name:<28}{a['mean']:.3f}   worst {a['worst']:.3f} ({a['worst_client']})" for name, a in rows]

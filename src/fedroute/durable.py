@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedroute.errors import RunFailed
+from fedroute.errors import InputError, RunFailed
 
 FULL = {
     errno.ENOSPC: "the disk is full",
@@ -27,6 +27,20 @@ def writing(path: Path) -> Iterator[None]:
         if words is None:
             raise
         raise RunFailed(f"{path}: not written: {words}{_free(path) if e.errno in FULL else ''}") from e
+
+
+@contextlib.contextmanager
+def taking(folder: Path) -> Iterator[None]:
+    """Turns an error of the file system, while a folder is taken for a run, into one line: InputError where no run can
+    be there, RunFailed where the disk is full."""
+    with writing(folder):
+        try:
+            yield
+        except OSError as e:
+            if e.errno in FULL:
+                raise
+            why = (e.strerror or str(e)).lower()
+            raise InputError(f"{folder}: cannot be used ({why}): name another folder or mend its rights") from e
 
 
 def _free(path: Path) -> str:

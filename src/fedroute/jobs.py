@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Log = Callable[[str], None]
 Progress = Callable[[str, int, int, dict[str, Any]], None]
+NOTES = 8  # how many lines about the data are said; log.txt has all
 
 
 def start(
@@ -75,9 +76,10 @@ def manifest(config: "Config") -> list[dict[str, Any]]:
     from fedroute.manifest import manifest as entries
     from fedroute.models import build
     from fedroute.rounds import prepare
+    from fedroute.task import loss_for
 
     federation = _load(config)
-    task = Task(*build(config.model, federation, config.seed))
+    task = Task(*build(config.model, federation, config.seed), loss_for(federation.y))
     return [e.row() for e in entries(prepare(make(config.algorithm), task, config.training), federation)]
 
 
@@ -99,8 +101,13 @@ def _train(
     from fedroute.training import fit
 
     with _logged(directory):
-        for note in federation.notes:
-            directory.log(f"data: {note}")
+        notes = [f"data: {note}" for note in federation.notes]
+        for note in notes:
+            directory.log(note)
+        for note in notes[:NOTES]:
+            log(note)
+        if more := len(notes[NOTES:]):
+            log(f"data: {more} more in {directory.path / 'log.txt'}")
         run = fit(
             federation,
             config.model,

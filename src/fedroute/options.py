@@ -1,6 +1,7 @@
 """A dataclass made from a part of a config: every key known, every value of the right type and in range."""
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar, get_type_hints
@@ -33,8 +34,17 @@ def from_options(cls: type[T], options: Mapping[str, Any], where: str, without: 
     except ValidationError as e:
         first = e.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"]))
-        raise InputError(f"{where}.{key}: {first['msg']}, but it is {first['input']!r}") from None
+        given = list(first["input"]) if isinstance(first["input"], tuple) else first["input"]
+        raise InputError(f"{where}.{key}: {fault(first)}, but it is {given!r}") from None
     return cls(**{k: getattr(checked, k) for k in options})
+
+
+def fault(error: Mapping[str, Any]) -> str:
+    """What pydantic says of one value, in the words of YAML, in which every sequence is a list."""
+    given = error["input"]
+    if error["type"] in ("tuple_type", "list_type"):
+        return "Input should be a list" + (f" such as [{given}]" if isinstance(given, str | int | float) else "")
+    return re.sub(r"^Tuple\b", "List", str(error["msg"]))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

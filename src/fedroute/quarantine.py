@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fedroute.engines.base import Answer
 from fedroute.tree import Tree, flatten
+from fedroute.words import noun
 
 BOUND = 1e6
 
@@ -31,7 +32,8 @@ def fault(answer: Answer, pattern: Tree, bound: float = BOUND, planned: int | No
     if answer.error:
         return "raised " + answer.error.strip().rpartition("\n")[2]
     if answer.steps < 0 or (planned is not None and answer.steps > planned):
-        return f"claims {answer.steps} steps" + ("" if planned is None else f", asked for {planned}")
+        asked = "" if planned is None else f", asked for {planned}"
+        return f"claims {answer.steps} {noun(answer.steps, 'step')}{asked}"
     if not isinstance(answer.update, dict):
         return f"sent a {type(answer.update).__name__} and no update"
     got, want = flatten(answer.update), flatten(pattern)
@@ -52,6 +54,8 @@ def fault(answer: Answer, pattern: Tree, bound: float = BOUND, planned: int | No
         limit = bound**2 if name.endswith("running_var") else bound
         if top > limit:
             return f"{name} has a value of {top:.3g}, beyond {limit:g} (training.update_bound says otherwise)"
+    if planned and answer.steps == 0 and any(bool((t != 0).any()) for t in got.values()):
+        return f"claims no step of the {planned} it was asked for, and sent a change all the same"
     for name, t in flatten(answer.private).items():
         if not math.isfinite(magnitude(t)):
             return f"would keep NaN or Inf in its private {name}"

@@ -20,6 +20,7 @@ from fedroute.robust import RobustMean
 from fedroute.sampling import choose
 from fedroute.tree import Tree, nbytes
 from fedroute.weighting import RunningMean, Stack, Weighting
+from fedroute.words import count
 
 
 @dataclass
@@ -134,11 +135,14 @@ def run_round(
     if t.robust and pattern:
         mean = RobustMean(t.robust, weighting, algorithm.task.trainable)
     privates, losses, up = dict[int, Tree](), dict[int, float](), 0
-    quarantined = list[Quarantined]()
+    quarantined, told, number = list[Quarantined](), set[str](), work.round + 1  # for people rounds count from 1
     for a in engine.run(state.server, state.privates, work):
-        if reason := fault(a, pattern, t.update_bound, len(work.batches[a.client])):
-            quarantined.append(Quarantined(work.round, federation.clients[a.client], reason))
-            log(f"round {work.round}: {federation.clients[a.client]} left out: {reason}\n{a.error}".rstrip())
+        planned = len(work.batches[a.client])
+        if reason := fault(a, pattern, t.update_bound, planned) or algorithm.implausible(a.update, planned):
+            quarantined.append(Quarantined(number, federation.clients[a.client], reason))
+            trace = "" if reason in told else a.error  # where many fail alike the first one's traceback serves for all
+            log(f"round {number}: {federation.clients[a.client]} left out: {reason}\n{trace}".rstrip())
+            told.add(reason)
         else:
             mean.add(a.update, a.client, int(sizes[a.client]))
             privates[a.client], losses[a.client], up = a.private, a.loss, up + nbytes(a.update)
@@ -146,7 +150,7 @@ def run_round(
     seen += nbytes({k: state.server[k] for k in algorithm.own}) // len(federation.clients)
     state = replace(
         state,
-        round=work.round + 1,
+        round=number,
         quarantined=state.quarantined + quarantined,
         up_bytes=state.up_bytes + up,
         down_bytes=state.down_bytes + len(work.clients) * seen,
@@ -154,8 +158,9 @@ def run_round(
     if t.sampling == "loss":
         state = replace(state, losses=[*state.losses, {federation.clients[i]: v for i, v in losses.items()}])
     if len(privates) < needs:
-        log(f"round {work.round}: void, {len(privates)} of {len(work.clients)} clients answered well; nothing changed")
-        return replace(state, void_rounds=[*state.void_rounds, work.round])
+        asked = count(len(work.clients), "client")
+        log(f"round {number}: void, {len(privates)} of {asked} answered well; nothing changed")
+        return replace(state, void_rounds=[*state.void_rounds, number])
     share = float(raw[list(privates)].sum() / raw.sum())
     server = algorithm.aggregate(state.server, mean.value(), share)
     loss = sum(losses.values()) / len(losses)
@@ -168,7 +173,8 @@ def _enough(t: Training, pattern: Tree, work: Work) -> float:
     if t.robust and needs > len(work.clients):
         raise InputError(
             f"training.robust: {t.robust.rule} with f: {t.robust.broken} needs {needs} answers in a round, and "
-            f"{len(work.clients)} clients are asked in round {work.round}: take a smaller f or more clients_per_round"
+            f"{count(len(work.clients), 'client is', 'clients are')} asked in round {work.round}: take a smaller f or "
+            "more clients_per_round"
         )
     return max(needs, t.quorum * len(work.clients))
 

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
 from weakref import WeakValueDictionary
 
 from fedroute.checkpoint import fingerprint, load_newest, save
-from fedroute.durable import write, writing
+from fedroute.durable import taking, write, writing
 from fedroute.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,27 +48,30 @@ class RunDirectory:
     def create(self, force: bool = False) -> Self:
         """A new run in this folder. Raises InputError where `check_free` does; `force` removes what a run leaves
         there, and nothing else."""
-        if not self._take_over():
-            self.check_free(force)
-            self._take()
-            for name in (*FILES, "checkpoint"):
-                old = self.path / name
-                shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
+        with taking(self.path):
+            if not self._take_over():
+                self.check_free(force)
+                self._take()
+                for name in (*FILES, "checkpoint"):
+                    old = self.path / name
+                    shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
         return self
 
     def check_free(self, force: bool = False) -> None:
         """Raises InputError where the folder holds results of a run and not `force`, or a config.yaml that no run
-        wrote. A run that wrote no result yet is no reason."""
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"{self.path}: is a file: name a folder")
-        config = self.path / "config.yaml"
-        if config.exists() and not config.read_bytes().startswith(CONFIG_HEADER.encode()):
-            raise InputError(f"{config}: is no run's and would be overwritten: name another folder for the run")
-        here = [name for name in (*RESULTS, "checkpoint") if (self.path / name).exists()]
+        wrote, or where no run can be. A run that wrote no result yet is no reason."""
+        with taking(self.path):
+            if file := next((p for p in (self.path, *self.path.parents) if p.exists() and not p.is_dir()), None):
+                raise InputError(f"{self.path}: cannot be made: {file} is a file: name another folder")
+            config = self.path / "config.yaml"
+            if config.exists() and not config.read_bytes().startswith(CONFIG_HEADER.encode()):
+                raise InputError(f"{config}: is no run's and would be overwritten: name another folder for the run")
+            here = [name for name in (*RESULTS, "checkpoint") if (self.path / name).exists()]
         if here and not force:
+            found = "that has ended" if self.ended else f"already ({here[0]})"
+            mend = "" if self.ended else f"go on with `fedroute resume {self.path}`, "
             raise InputError(
-                f"{self.path}: holds a run already ({here[0]}): go on with `fedroute resume {self.path}`, "
-                "name another folder, or give --force to replace it"
+                f"{self.path}: holds a run {found}: {mend}name another folder, or give --force to replace it"
             )
 
     def open(self) -> Self:
@@ -97,12 +100,9 @@ class RunDirectory:
         return self._lock is not None
 
     def _take(self) -> None:
-        with writing(self.path):
-            try:
-                self.path.mkdir(parents=True, exist_ok=True)
-                self._lock = _Lock(self.path)
-            except PermissionError as e:
-                raise InputError(f"{self.path}: may not be written: name another folder or mend its rights") from e
+        with taking(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = _Lock(self.path)
         self._held[self.path.resolve()] = self._lock
 
     # writing

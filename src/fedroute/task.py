@@ -22,6 +22,24 @@ def default_loss(out: Any, batch: Batch) -> Tensor:
     return cross_entropy(out, batch["y"])
 
 
+def squared_loss(out: Any, batch: Batch) -> Tensor:
+    """Mean squared error: out (B, 1) or (B,) against y (B,), or both (B, ...). A function by name, as `default_loss`.
+
+    Raises InputError where the model puts out other shapes than the targets have."""
+    y = batch["y"]
+    found = out.squeeze(-1) if out.ndim == y.ndim + 1 and out.shape[-1] == 1 else out
+    if found.shape != y.shape:
+        raise InputError(f"model: puts out {tuple(out.shape)} for targets {tuple(y.shape)}, rows first: it needs as "
+                         "many outputs as a target has numbers (model.outputs), or a loss of its own")  # fmt: skip
+    error: Tensor = found - y
+    return error.square().mean()
+
+
+def loss_for(y: Tensor) -> Loss:
+    """What is minimised where nothing else is said: squared error for numbers, cross entropy for class codes."""
+    return squared_loss if y.is_floating_point() else default_loss
+
+
 def _places(module: nn.Module, first: Mapping[int, str]) -> Iterator[tuple[dict[str, Any], str, str]]:
     """Where a module and its parts hold their weights: (dict, key, name of the weight), each of tied ones."""
     for m in module.modules():
@@ -49,6 +67,7 @@ class Task:
         norms = {n for n, m in module.named_modules() if isinstance(m, NORMS)}
         self.norms = tuple(k for k in self.names if k.rpartition(".")[0] in norms)
         self.roles = {k: self._role(k, roles or {}) for k in self.names}
+        self.counters = frozenset(k for k in self.names if k.endswith("num_batches_tracked") and k in self.norms)
         self.variances = {k: k[:-3] + "mean" for k in self.norms if k.endswith("running_var")}
         images = any(isinstance(m, nn.Conv2d) for m in module.modules())
         self.format = torch.channels_last if images else torch.contiguous_format  # of weights in a round: for speed

@@ -1,7 +1,7 @@
 """The battery: what every algorithm must do on every engine, for your own algorithm in three lines of pytest.
 
-    @pytest.mark.parametrize("check", check_algorithm(MyAlgorithm(mu=0.1), neutral=MyAlgorithm(mu=0.0)), ids=str)
-    def test_battery(check):
+    @pytest.mark.parametrize("check", list(check_algorithm(MyAlgorithm(mu=0.1), neutral=MyAlgorithm(mu=0.0))), ids=str)
+    def test_battery(check: Check) -> None:
         check()
 
 It runs small federations in which clients differ in everything: one has no row, one a single row, one a single class,

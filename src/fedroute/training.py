@@ -20,7 +20,7 @@ from fedroute.data.federation import Federation
 from fedroute.engines.base import Engine, Work, context
 from fedroute.engines.make import make_engine
 from fedroute.engines.sequential import at_client
-from fedroute.errors import InputError
+from fedroute.errors import InputError, RunFailed
 from fedroute.evaluate.curve import curve_point
 from fedroute.evaluate.ledger import make_ledger
 from fedroute.evaluate.spacing import spacing
@@ -28,6 +28,7 @@ from fedroute.models import adopt, build
 from fedroute.rounds import State, client_batches, prepare, run_round, start, work_of_round
 from fedroute.run import Run
 from fedroute.run_directory import RunDirectory, fingerprint
+from fedroute.task import loss_for
 from fedroute.tree import Tree, Weights
 from fedroute.weighting import Weighting, remarks
 
@@ -56,17 +57,18 @@ def fit(
     """Train, evaluate every client, and, where training.alone says so, train each client alone at the same budget.
 
     model: a name or spec of the zoo (see `fedroute models`), or any nn.Module with `roles` (name prefix -> "body",
-    "head", ...). algorithm: a name, a spec, or an instance. training: its options, or give them by name: rounds,
-    local_epochs, batch_size, lr, ... (see config.Training for all with their defaults). out: the run directory; with
-    `resume` a run that was interrupted there goes on from its last checkpoint to the same end, bit for bit. progress is
-    called after each round, log with a line for people. alone_run: the directory of a run of algorithm `alone` that has
-    ended, on the same federation, model, training and seed, whose clients then stand in the ledger instead of being
-    trained again where that would be the same to the step. Nothing is chosen on test rows.
+    "head", ...). loss: by default cross entropy of class codes, squared error where y is numbers. algorithm: a name, a
+    spec, or an instance. training: its options, or give them by name: rounds, local_epochs, batch_size, lr, ... (see
+    config.Training for all with their defaults). out: the run directory; with `resume` a run that was interrupted there
+    goes on from its last checkpoint to the same end, bit for bit. progress is called after each round, log with a line
+    for people. alone_run: the directory of a run of algorithm `alone` that has ended, on the same federation, model,
+    training and seed, whose clients then stand in the ledger instead of being trained again where that would be the
+    same to the step. Nothing is chosen on test rows.
 
     Raises InputError where the parts do not fit, RunFailed where the job cannot go on."""
     t = _training(training, options)
     module, roles = build(model, federation, seed) if isinstance(model, str | dict) else adopt(model, roles, log)
-    task = Task(module, roles, loss)
+    task = Task(module, roles, loss or loss_for(federation.y))
     alg = prepare(algorithm if isinstance(algorithm, Algorithm) else make(algorithm), task, t)
     directory = RunDirectory(Path(out), fingerprint(federation, alg, t, seed)) if out else None
     say, state = log, None
@@ -74,6 +76,8 @@ def fit(
         directory.open() if resume else directory.create()
         say = directory.logging(log)
         state = directory.load_checkpoint() if resume else None
+        if resume:
+            say(f"going on after round {state.round}" if state else "no checkpoint yet: going on from the start")
     state = state or start(alg, federation)
     first = work_of_round(alg, federation, t, seed, 0)
     chosen = make_engine(_engine(engine, state), alg, federation, state.server, state.privates, first, say)
@@ -158,6 +162,7 @@ class _Loop:
             while state.round < self.t.rounds:
                 work, before = self.work(state.round), time.perf_counter()
                 state = run_round(self.alg, self.engine, self.federation, self.t, state, work, self.log)
+                _some_can_train(state, work)
                 self.losses = state.losses
                 self.seconds["train_s"] += time.perf_counter() - before
                 self.samples += sum(len(rows) for steps in work.batches.values() for rows in steps)
@@ -194,9 +199,8 @@ class _Loop:
         self.seconds["evaluate_s"] += spent
         if not every:
             every = spacing(self.seconds["train_s"] / (state.round - first), spent)
-            self.log(
-                f"evaluating every {every} rounds, which adds at most 30 % (training.evaluate_every says otherwise)"
-            )
+            spaced = "round" if every == 1 else f"{every} rounds"
+            self.log(f"evaluating every {spaced}, which adds at most 30 % (training.evaluate_every says otherwise)")
             state = replace(state, evaluate_every=every)
         if self.directory:
             self.directory.append_metrics(line)
@@ -215,6 +219,16 @@ class _Loop:
         self.directory.save_checkpoint(state)
         self.seconds["last_checkpoint_s"] = time.perf_counter() - before
         self.seconds["checkpoint_s"] += self.seconds["last_checkpoint_s"]
+
+
+def _some_can_train(state: State, work: Work) -> None:
+    """Raises RunFailed where in the first round every client raised: that is no client's fault but the job's."""
+    raised = [q.reason for q in state.quarantined if q.reason.startswith("raised ")]
+    if state.round == 1 and work.clients and len(raised) == len(work.clients):
+        raise RunFailed(
+            f"all {len(raised)} clients failed in the first round, the first one {raised[0]}: the traceback above says "
+            "where; it may be the model, the loss (it must return one number, a () tensor) or the data"
+        )
 
 
 def _global(alg: Algorithm, state: State) -> Weights | None:

@@ -53,9 +53,10 @@ def test_make(spec: str | dict[str, Any], want: Algorithm) -> None:
         ({"name": "fedprox", "mu_": 1}, "algorithm.mu_: unknown key; did you mean mu?"),
         ({"name": "fedprox", "mu": -1}, "algorithm.mu: Input should be greater than or equal to 0, but it is -1"),
         ({"name": "fedprox", "mu": "strong"}, "algorithm.mu: Input should be a valid number"),
+        ({"name": "fedprox", "mu": [1]}, "algorithm.mu: Input should be a valid number, but it is [1]"),
         ({"name": "fedprox", "mu": True}, "algorithm.mu: Input should be a valid number"),
         ({"name": "fedprox", "mu": float("nan")}, "algorithm.mu: Input should be a finite number"),
-        ({"name": "fedprox", "private": "norm"}, "algorithm.private: Input should be a valid tuple"),
+        ({"name": "fedprox", "private": "norm"}, "algorithm.private: Input should be a list such as [norm]"),
         (
             {"name": "fedavg_ft", "adapt_epochs": 0},
             "algorithm.adapt_epochs: Input should be greater than or equal to 1",

@@ -31,6 +31,8 @@ GALLERY: dict[str, tuple[str, str, list[str]]] = {
     "unknown model": ("linear", "liner", ["model.name", "'liner'", "did you mean linear?"]),
     "unknown option of a model": ("linear", "mlp, hiden: [3]", ["model.hiden: unknown key of mlp; did you mean hidden?"]),
     "model that does not fit": ("linear", "mlp, hidden: [0]", ["model.hidden", "greater than or equal to 1"]),
+    "a number for a list": ("linear", "mlp, hidden: 12", ["model.hidden: Input should be a list such as [12], but it is 12"]),
+    "a word for a list": ("mu: 0.1", "private: head", ["algorithm.private: Input should be a list such as [head]"]),
     "unknown source": ("source: bundled", "source: bundle", ["federation.source", "'bundle'", "bundled"]),
     "unknown key of a partition": ("clients: 3", "client: 3", ["federation.partition.client", "clients"]),
     "unknown partition": ("method: iid", "method: idd", ["federation.partition.method", "'idd'", "iid"]),

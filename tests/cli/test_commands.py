@@ -1,5 +1,7 @@
 """Every command, its two kinds of output and its exit codes."""
 
+import dataclasses
+import errno
 import json
 import os
 import pty
@@ -13,6 +15,9 @@ from typing import Any
 import pytest
 
 import fedroute
+from fedroute.algorithms import ALGORITHMS
+from fedroute.algorithms.fedavg import FedAvg
+from fedroute.data.load import load_federation
 from fedroute.run_directory import RunDirectory
 from tests.cli.conftest import CONFIG, Fedroute
 
@@ -89,7 +94,18 @@ def test_check_prints_certificates(fedroute: Fedroute) -> None:
     assert said.code == 0
     assert {row["algorithm"] for row in rows} == {"fedprox"}
     assert all(row["passed"] for row in rows)
-    assert fedroute("check", "fedporx").code == 2
+    wrong = fedroute("check", "fedporx")
+    assert wrong.code == 2
+    assert "did you mean fedprox?" in wrong.err
+
+
+def test_check_of_an_algorithm_without_claims_says_where_to_add_one(
+    fedroute: Fedroute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ALGORITHMS, "fedclip", FedAvg)
+    said = fedroute("check", "fedclip")
+    assert said.code == 2
+    assert "fedclip has no claims yet: add one in src/fedroute/certificates/fedclip.py" in said.err
 
 
 def test_a_certificate_that_fails_is_exit_1(fedroute: Fedroute, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,8 +122,8 @@ def test_a_run_is_not_overwritten_unless_told_to(tmp_path: Path, config: Path, f
     first = json.loads(fedroute("run", config, "--out", out, "--json").out)
     said = fedroute("run", config, "--out", out, "--set", "seed=5")
     assert said.code == 2
-    assert "holds a run already" in said.err
-    assert "--force" in said.err
+    assert "holds a run that has ended: name another folder, or give --force" in said.err
+    assert "resume" not in said.err
     assert json.loads((out / "summary.json").read_text()) == first
     (out / "mine.txt").write_text("keep")
     second = fedroute("run", config, "--out", out, "--set", "seed=5", "--force", "--json")
@@ -122,6 +138,71 @@ def test_a_config_of_the_user_is_never_overwritten(config: Path, fedroute: Fedro
     assert config.read_text() == CONFIG
 
 
+def test_a_run_that_was_cut_off_is_gone_on_with(tmp_path: Path, config: Path, fedroute: Fedroute) -> None:
+    out = tmp_path / "r"
+    fedroute("run", config, "--out", out)
+    (out / "summary.json").unlink()
+    said = fedroute("run", config, "--out", out)
+    assert said.code == 2
+    assert f"holds a run already (metrics.jsonl): go on with `fedroute resume {out}`" in said.err
+
+
+PLACES = {"a parent that is a file": "file/run", "a file": "file", "a name that is too long": "n" * 300}
+
+
+@pytest.mark.parametrize("command", ["run", "demo", "compare"])
+@pytest.mark.parametrize("place", PLACES)
+def test_no_run_can_be_there(tmp_path: Path, config: Path, fedroute: Fedroute, place: str, command: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    unreachable(fedroute, config, command, tmp_path / PLACES[place])
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is there on Linux")
+@pytest.mark.parametrize("command", ["run", "demo", "compare"])
+def test_a_file_system_that_takes_no_folders(config: Path, fedroute: Fedroute, command: str) -> None:
+    unreachable(fedroute, config, command, Path("/proc/x"))
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_a_folder_that_is_read_only(
+    tmp_path: Path, config: Path, fedroute: Fedroute, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(self: Path, *args: Any, **kwargs: Any) -> None:
+        raise OSError(number, os.strerror(number), str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    unreachable(fedroute, config, "run", tmp_path / "r")
+
+
+def unreachable(fedroute: Fedroute, config: Path, command: str, out: Path) -> None:
+    given: dict[str, list[object]] = {"run": [config], "compare": [config, "--algorithms", "fedavg,fedprox"]}
+    said = fedroute(command, *given.get(command, []), "--out", out)
+    (line,) = [line for line in said.err.splitlines() if line.startswith("fedroute: ")]
+    assert said.code == 2
+    assert str(out) in line
+    assert "name another folder" in line
+    assert "Traceback" not in said.err
+
+
+def test_notes_on_the_data_are_said_and_a_long_list_is_cut(
+    tmp_path: Path, config: Path, fedroute: Fedroute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def noted(*args: Any) -> Any:
+        return dataclasses.replace(load_federation(*args), notes=tuple(f"note {k}" for k in range(10)))
+
+    monkeypatch.setattr("fedroute.data.load.load_federation", noted)
+    out = tmp_path / "r"
+    said = fedroute("run", config, "--out", out)
+    assert [line for line in said.err.splitlines() if line.startswith("data: ")] == [
+        *(f"data: note {k}" for k in range(8)),
+        f"data: 2 more in {out / 'log.txt'}",
+    ]
+    assert "data: note 9" in (out / "log.txt").read_text()
+    (out / "summary.json").unlink()
+    assert "data: note 7" in fedroute("resume", out).err
+
+
 @pytest.mark.parametrize("command", ["resume", "report"])
 def test_no_run_there(tmp_path: Path, fedroute: Fedroute, command: str) -> None:
     said = fedroute(command, tmp_path / "nothing")
@@ -134,10 +215,10 @@ def test_void_rounds_are_exit_1_and_leave_the_weights(tmp_path: Path, config: Pa
     words = ("run", config, "--out", tmp_path / "r", "--set", "training.lr=1e30")
     said = fedroute(*words)
     assert said.code == 1
-    assert "3 rounds were void (rounds 0, 1, 2)" in said.err
+    assert "3 rounds were void (rounds 1, 2, 3)" in said.err
     assert "Traceback" not in said.err
     summary = json.loads((tmp_path / "r" / "summary.json").read_text())
-    assert summary["void_rounds"] == [0, 1, 2]
+    assert summary["void_rounds"] == [1, 2, 3]
     assert {q["client"] for q in summary["quarantined"]} == {c["name"] for c in summary["clients"]}
     assert fedroute("resume", tmp_path / "r").code == 1  # it has ended, and is no better for asking again
     log = (tmp_path / "r" / "log.txt").read_text()
@@ -164,9 +245,10 @@ def test_what_nobody_expected_is_exit_1_and_its_traceback_in_the_log(
 def test_the_demo(tmp_path: Path, fedroute: Fedroute, monkeypatch: pytest.MonkeyPatch) -> None:
     from fedroute import demo
 
-    def short(private: list[str]) -> dict[str, Any]:
-        found = whole(private)
-        return found | {"model": "linear", "engine": "sequential", "training": found["training"] | {"rounds": 2}}
+    def short(algorithm: str) -> dict[str, Any]:
+        found = whole(algorithm)
+        small = {"model": {"name": "mlp", "hidden": [8]}, "engine": "sequential"}
+        return found | small | {"training": found["training"] | {"rounds": 2}}
 
     whole = demo.config
     monkeypatch.setattr(demo, "config", short)
@@ -177,8 +259,10 @@ def test_the_demo(tmp_path: Path, fedroute: Fedroute, monkeypatch: pytest.Monkey
         for words in ("one model for all", "each office alone", "clinic", "better off"):
             assert words in said.out
         assert {p.name for p in out.iterdir()} - {".lock"} == FILES | {demo.GLOBAL}
+        assert "fedper" in said.out  # the name that the report has
+        assert "fedper" in (out / "report.html").read_text()
     summary = json.loads(fedroute("demo", "--out", out, "--json").out)
-    assert {row["role"]: row["leaves"] for row in summary["manifest"]} == {"head": False}
+    assert {row["role"]: row["leaves"] for row in summary["manifest"]} == {"body": True, "head": False}
     other = tmp_path / "other"
     other.mkdir()
     (other / "summary.json").write_text("{}")

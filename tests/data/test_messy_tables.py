@@ -95,9 +95,32 @@ def test_chinese_names_and_gb18030(load: Load) -> None:
     assert fed.columns == ("年龄", "性别")
     assert fed.labels == ("否", "是")
     assert any("编号 looks like an identifier" in n for n in fed.notes)
-    with pytest.raises(InputError, match=r"a\.csv: is not utf-8 text; say `encoding: gb18030`"):
+    with pytest.raises(InputError, match=r"a\.csv \(client a\): is not utf-8 text; say `encoding: gb18030`"):
         load({"a.csv": text.encode("gb18030")})
     assert load({"a.csv": text.encode("gb18030")}, encoding="gb18030").columns == fed.columns
+    both = load({"a.csv": text.encode("gb18030"), "b.csv": text}, encoding="gb18030")
+    assert (both.columns, both.labels) == (fed.columns, fed.labels)  # what is UTF-8 is read as UTF-8
+
+
+def test_an_encoding_without_bytes_beyond_ascii_is_taken_at_its_word(load: Load) -> None:
+    text = "age,sex,ill\n30,男,no\n40,女,yes\n"
+    for encoding in ("utf-16-le", "iso2022_jp"):
+        fed = load({"a.csv": text.encode(encoding)}, encoding=encoding)
+        assert fed.table is not None
+        assert fed.table.categorical == {"sex": ("女", "男")}
+
+
+def test_clients_of_one_row_each_are_asked_about(load: Load) -> None:
+    def notes(rows: dict[str, int]) -> list[str]:
+        lines = [f"{c},{i % 3},{'yn'[i % 2]}" for i, c in enumerate(c for c, n in rows.items() for _ in range(n))]
+        fed = load({"a.csv": "patient,v,ill\n" + "\n".join(lines)}, path="a.csv", client="patient")
+        return [n for n in fed.notes if "of a single row" in n]
+
+    (note,) = notes({f"p{i}": 1 + (i < 5) for i in range(25)})
+    for word in ("federation.client: 'patient' makes 25 clients, 20 of them", "is it the id of a patient"):
+        assert word in note
+    assert not notes({f"p{i}": 1 for i in range(20)})
+    assert not notes({f"p{i}": 1 + i % 2 for i in range(30)})
 
 
 def test_missing_values_are_filled_from_training_rows_and_flagged(load: Load) -> None:
@@ -270,7 +293,7 @@ def test_rows_without_a_label_client_or_time_are_left_out_and_counted(load: Load
     assert fed.clients == ("a", "b")
     assert fed.y.tolist() == [1, 0]
     said = " ".join(fed.notes)
-    for word in ("2 rows without ill", "1 rows without h", "1 rows without when", "left out: c"):
+    for word in ("2 rows without ill", "1 row without h", "1 row without when", "left out: c"):
         assert word in said
     assert fed.time is not None
     assert fed.time.tolist() == [1704067200.0, 1704412800.0]

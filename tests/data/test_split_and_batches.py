@@ -122,3 +122,26 @@ def test_wrong_arrays_are_refused_with_the_mend() -> None:
         Federation.from_arrays(x, y, ["a"] * 4)
     with pytest.raises(InputError, match="no times"):
         Federation.from_arrays(torch.rand(4, 2), y, ["a"] * 4, split=Split(by="time"))
+
+
+def test_integers_are_classes_of_their_own_names() -> None:
+    x, client = torch.rand(6, 2), ["a", "b"] * 3
+    for dtype in (torch.int64, torch.int32, torch.uint8):
+        fed = Federation.from_arrays(x, torch.tensor([0, 1, 3, 0, 1, 3]).to(dtype), client)
+        assert fed.labels == ("0", "1", "2", "3")
+        assert fed.y.dtype == torch.int64
+        assert int(fed.label_counts.sum()) == int(fed.sizes().sum())
+    assert Federation.from_arrays(x, torch.arange(6) % 2, client, labels=("no", "yes")).labels == ("no", "yes")
+    assert Federation.from_arrays(x, torch.arange(6) / 2, client).labels == ()
+    for y in (torch.arange(6) - 1, torch.arange(6) * 500):
+        with pytest.raises(InputError, match=r"class codes are 0, 1, .*y\.float\(\)"):
+            Federation.from_arrays(x, y, client)
+
+
+def test_a_federation_says_itself_in_a_line() -> None:
+    x, y = torch.rand(80, 3, 4, 4), torch.arange(80) % 2
+    said = repr(Federation.from_arrays(x, y, [f"c{i % 8}" for i in range(80)], name="wards", labels=("ill", "well")))
+    assert said == (
+        "Federation('wards': 8 clients (c0, c1, c2, c3, c4, ...), rows: train 48, validation 16, test 16, "
+        "2 labels (ill, well), x (80, 3, 4, 4))"
+    )

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from fedroute.algorithms import make
 from fedroute.config import Training
-from fedroute.core import Algorithm, Task
+from fedroute.core import Algorithm, Batch, Task
 from fedroute.data.federation import Federation
 from fedroute.engines.base import Answer, Work
 from fedroute.engines.sequential import Sequential
+from fedroute.errors import RunFailed
 from fedroute.quarantine import fault
 from fedroute.rounds import prepare, run_round, start, update_pattern, work_of_round
 from fedroute.tree import Tree, sha256
@@ -69,6 +70,7 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "no update": (lambda a: a._replace(update=None), "sent a NoneType and no update"),  # type: ignore[arg-type]
     "negative count": (lambda a: a._replace(steps=-1), "claims -1 steps"),
     "absurd count": (lambda a: a._replace(steps=10**12), "claims 1000000000000 steps, asked for"),
+    "no step but a change": (lambda a: a._replace(steps=0), "claims no step of the 3 it was asked for"),
     "raised": (lambda a: a._replace(update={}, private={}, error="Traceback:\nOSError: disk"), "raised OSError: disk"),
 }  # fmt: skip
 
@@ -120,7 +122,7 @@ def test_the_round_goes_on_without_it_bit_for_bit(federation: Federation, what: 
     assert {i: sha256(p) for i, p in with_it.privates.items()} == {i: sha256(p) for i, p in without.privates.items()}
     assert sha256(with_it.privates[1]) == sha256(before.privates[1])
     [q] = with_it.quarantined
-    assert (q.round, q.client) == (0, "b")
+    assert (q.round, q.client) == (1, "b")
     assert words in q.reason
     assert "b" in log[0]
     assert q.reason in log[0]
@@ -134,13 +136,13 @@ def test_all_broken_makes_the_round_void_and_changes_nothing(federation: Federat
     work = work_of_round(alg, federation, t, 0, 0)
     after = run_round(alg, Meddling(engine, broken), federation, t, before, work, log.append)
     assert sha256(after.server) == sha256(before.server)
-    assert after.void_rounds == [0]
+    assert after.void_rounds == [1]
     assert after.round == 1
     assert [q.client for q in after.quarantined] == ["a", "b", "c"]
     assert "void, 0 of 3 clients answered well" in log[-1]
 
 
-@pytest.mark.parametrize(("quorum", "void"), [(0.0, []), (0.6, []), (0.7, [0])])
+@pytest.mark.parametrize(("quorum", "void"), [(0.0, []), (0.6, []), (0.7, [1])])
 def test_below_quorum_the_round_is_void(federation: Federation, quorum: float, void: list[int]) -> None:
     alg, engine, t = setting(federation, quorum=quorum)
     before = start(alg, federation)
@@ -207,7 +209,7 @@ def test_a_client_that_raises_and_one_of_nan_are_counted_and_the_others_go_on(si
     log: list[str] = []
     run = fit(sick, Raises(), "fedavg", rounds=2, alone=False, quorum=0.3, engine="sequential", log=log.append)
     summary = run.summary()
-    assert [(q["round"], q["client"]) for q in summary["quarantined"]] == [(0, "a"), (0, "c"), (1, "a"), (1, "c")]
+    assert [(q["round"], q["client"]) for q in summary["quarantined"]] == [(1, "a"), (1, "c"), (2, "a"), (2, "c")]
     assert summary["quarantined"][0]["reason"] == "raised RuntimeError: sensor offline"
     assert "NaN or Inf" in summary["quarantined"][1]["reason"]
     assert not run.failed
@@ -215,3 +217,36 @@ def test_a_client_that_raises_and_one_of_nan_are_counted_and_the_others_go_on(si
     assert "Traceback" in shown
     assert "sensor offline" in shown
     assert all(bool(torch.isfinite(t).all()) for t in run.state.server["w"].values())
+
+
+def test_where_every_client_raises_the_job_is_at_fault(federation: Federation) -> None:
+    from fedroute.training import fit
+
+    def no_number(out: Tensor, batch: Batch) -> Tensor:
+        return out
+
+    log: list[str] = []
+    with pytest.raises(RunFailed, match=r"all 3 clients failed in the first round.*must return one number"):
+        fit(federation, net(), "fedavg", rounds=2, alone=False, loss=no_number, engine="sequential", log=log.append)
+    assert sum("Traceback" in text for text in log) == 1
+
+
+@pytest.mark.parametrize("a", [-3.0, 1e5])
+def test_fednova_is_not_told_how_far_a_client_went(federation: Federation, a: float) -> None:
+    alg, engine, t = setting(federation, "fednova")
+    before = start(alg, federation)
+    work = work_of_round(alg, federation, t, 0, 0)
+    lies = {1: lambda answer: answer._replace(update=answer.update | {"a": torch.tensor(a)})}
+    after = run_round(alg, Meddling(engine, lies), federation, t, before, work, silent)
+    assert [q.reason for q in after.quarantined] == [f"claims a = {a:g} of {len(work.batches[1])} steps"]
+
+
+def test_a_count_does_not_go_back(federation: Federation) -> None:
+    t = Training(rounds=3, lr=0.1, batch_size=8)
+    alg = prepare(make("fedavg"), Task(nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))), t)
+    engine, before = Sequential(alg, federation), start(alg, federation)
+    work = work_of_round(alg, federation, t, 0, 0)
+    back = {1: on("1.num_batches_tracked", lambda v: v - 900)}
+    after = run_round(alg, Meddling(engine, back), federation, t, before, work, silent)
+    assert [q.reason for q in after.quarantined] == ["1.num_batches_tracked would count backwards"]
+    assert int(after.server["w"]["1.num_batches_tracked"]) > 0

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.replications.__main__ import NAMES, parts_of
 from benchmarks.replications.measure import run_setting
-from benchmarks.replications.page import budget, results, table
+from benchmarks.replications.page import budget, results, summary, table
 from benchmarks.replications.setting import Arm, Setting
 from benchmarks.replications.synthetic import synthetic
 from fedroute.algorithms import make
@@ -86,6 +86,7 @@ def test_a_setting_is_run_over_its_seeds_in_pairs() -> None:
 def test_the_page_says_what_the_results_say() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert results()
+    assert summary() in text
     for name, parts in results().items():
         assert f"python -m benchmarks.replications {name}" in text
         for part in parts:

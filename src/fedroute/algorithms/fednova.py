@@ -60,6 +60,13 @@ class FedNova(Algorithm):
         dw = up["dw"] | {k: v / per for k, v in pick(up["dw"], self.task.trainable).items()}
         return {"dw": dw, "a": a}, kept
 
+    def implausible(self, update: Tree, steps: int) -> str:
+        """`a` lies between 0 and what `steps` steps with this momentum can give; more than a step each for Adam too."""
+        a, most = float(update["a"]), steps / (1 - getattr(self.optimizer, "momentum", 0.0))
+        return super().implausible(update, steps) or (
+            "" if 0 <= a <= 10 * most else f"claims a = {a:g} of {steps} steps"
+        )
+
     def aggregate(self, server: Tree, mean: Tree, share: float) -> Tree:
         dw = mean["dw"] | {k: v * mean["a"] for k, v in pick(mean["dw"], self.task.trainable).items()}
         return super().aggregate(server, {"dw": dw}, share)

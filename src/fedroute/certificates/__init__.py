@@ -89,11 +89,16 @@ class Certificate(NamedTuple):
 def check(names: Iterable[str] | None = None) -> list[Certificate]:
     """The certificates of these algorithms, or of all. Takes well under a minute on one core.
 
-    Raises InputError for a name that is no algorithm."""
+    Raises InputError for a name that is no algorithm, or one of which nothing is claimed."""
     chosen = list(names or CLAIMS)
     for name in chosen:
-        if name not in CLAIMS:
-            raise InputError(f"check: no algorithm {name!r}; {nearest(name, CLAIMS)}")
+        if name not in ALGORITHMS:
+            raise InputError(f"check: no algorithm {name!r}; {nearest(name, ALGORITHMS)}")
+        if not CLAIMS.get(name):
+            raise InputError(
+                f"check: {name} has no claims yet: add one in src/fedroute/certificates/{name}.py and its list to "
+                "CLAIMS in src/fedroute/certificates/__init__.py, as CONTRIBUTING.md shows"
+            )
     return [certify(name, claim) for name in chosen for claim in CLAIMS[name]]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedroute.compare.plan import ALONE, Plan, make_plan, read_plan
+from fedroute.durable import taking
 from fedroute.errors import InputError, RunFailed
 
 if TYPE_CHECKING:
@@ -37,14 +38,17 @@ def compare(
     Raises InputError where the parts do not fit, or the folder holds a comparison of another config; RunFailed where
     every run failed. A run that fails is listed under "missing", with the reason, and the others go on."""
     out = Path(out)
-    old = read_plan(out)
+    with taking(out):
+        old = read_plan(out)
+        full = old is None and out.exists() and any(p for p in out.iterdir() if not p.name.startswith("."))
     new = make_plan(config, algorithms, seeds or (old.seeds if old else 3))
-    if old is None and out.exists() and any(p for p in out.iterdir() if not p.name.startswith(".")):
+    if full:
         raise InputError(f"{out}: is not empty and holds no comparison: name another folder with --out")
     plan = old.merged(new, out) if old else new
     check_fit(config, plan)
-    out.mkdir(parents=True, exist_ok=True)
-    plan.write(out)
+    with taking(out):
+        out.mkdir(parents=True, exist_ok=True)
+        plan.write(out)
     failed = _run_all(config, plan, out, processes, progress, log)
     from fedroute.compare.results import write_results
 
@@ -62,11 +66,13 @@ def check_fit(config: "Config", plan: Plan) -> None:
     from fedroute.data.load import load_federation
     from fedroute.models import build
     from fedroute.rounds import prepare
+    from fedroute.task import loss_for
 
     federation = load_federation(config.federation, config.seed)
     for label, spec in plan.algorithms.items():
         try:
-            prepare(make(spec), Task(*build(config.model, federation, config.seed)), config.training)
+            task = Task(*build(config.model, federation, config.seed), loss_for(federation.y))
+            prepare(make(spec), task, config.training)
         except InputError as e:
             raise InputError(f"--algorithms {label}: {e}") from None
 

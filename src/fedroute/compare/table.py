@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from fedroute.report.words import Unit, duration, listed, size
+from fedroute.report.words import Unit, count, duration, listed, size
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -15,7 +15,7 @@ def comparison_table(found: dict[str, Any]) -> "Table":
     from rich.text import Text
 
     unit = Unit(found["headline"])
-    title = f"{unit.metric} of {len(found['clients'])} clients, means over {len(found['seeds'])} seeds"
+    title = f"{unit.metric} of {len(found['clients'])} clients, means over {count(len(found['seeds']), 'seed')}"
     table = Table(title=title, caption=said(found), box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     table.title_justify = table.caption_justify = "left"
     table.add_column("algorithm", overflow="fold", min_width=10, max_width=34)
@@ -47,7 +47,8 @@ def said(found: dict[str, Any]) -> str:
     if found["missing"]:
         words.append(f"{len(found['missing'])} runs are missing.")
     if found["refused"]:
-        words.append(f"In {len(found['refused'])} runs answers were refused or rounds void: their log.txt says why.")
+        runs = count(len(found["refused"]), "run")
+        words.append(f"In {runs} answers were refused or rounds void: log.txt says why.")
     words.append("Verdicts are counted over clients and seeds; up and down are the bytes of a whole run.")
     return " ".join(words)
 

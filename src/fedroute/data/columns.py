@@ -10,6 +10,7 @@ from fedroute.data.rows import MISSING, Floats, Names
 from fedroute.data.sources.csv_files import NUMBER
 from fedroute.data.spec import Table, Value
 from fedroute.errors import InputError
+from fedroute.words import count
 
 Where = Callable[[int], str]
 _ID = re.compile(r"(^|[_\s.-])(id|uuid|guid|index|idx)$|^id[_\s.-]|编号|序号", re.IGNORECASE)
@@ -60,7 +61,7 @@ def feature(column: Any, name: str, spec: Table, marks: Sequence[Value], where: 
     values = column.to_numpy().copy()
     infinite = np.abs(values) > 1e30
     if infinite.any():
-        notes.append(f"column {name}: {int(infinite.sum())} values infinite or beyond 1e30, taken as missing")
+        notes.append(f"column {name}: {count(int(infinite.sum()), 'value')} infinite or beyond 1e30, taken as missing")
         values[infinite] = np.nan
     numbers = [float(m) for m in marks if isinstance(m, int | float) or re.match(NUMBER, str(m))]
     values[np.isin(values, numbers)] = np.nan
@@ -150,17 +151,18 @@ def _numeric(text: Any, name: str, spec: Table, where: Where) -> Any:
 
     number = pc.match_substring_regex(text, NUMBER)
     known = len(text) - text.null_count
-    count = pc.sum(number).as_py() or 0
+    numbers = pc.sum(number).as_py() or 0
     if name in spec.categorical:
         return _plain(text)
-    if count == known:
+    if numbers == known:
         coded = pc.any(pc.match_substring_regex(text, r"^0\d")).as_py()  # zeros in front: 00185 is a name
         return text if coded else pc.cast(text, pa.float64())
-    if count > known / 2:
+    if numbers > known / 2:
         row = int(np.flatnonzero(pc.fill_null(pc.invert(number), False).to_numpy())[0])
-        raise InputError(f"{where(row)}: column {name!r} holds numbers and {known - count} other values such as "
-                         f"{text[row].as_py()!r}; if that means missing, say `missing: {{{name}: "
-                         f"[{text[row].as_py()}]}}`, if its values are names, `categorical: [{name}]`")  # fmt: skip
+        raise InputError(f"{where(row)}: column {name!r} holds numbers and "
+                         f"{count(known - numbers, 'other value')} such as {text[row].as_py()!r}; "
+                         f"if that means missing, say `missing: {{{name}: [{text[row].as_py()}]}}`, "
+                         f"if its values are names, `categorical: [{name}]`")  # fmt: skip
     return text
 
 

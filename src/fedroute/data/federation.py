@@ -46,6 +46,13 @@ class Federation:
     time: Tensor | None = field(default=None, repr=False)
     notes: tuple[str, ...] = field(default=(), repr=False)
 
+    def __repr__(self) -> str:
+        names = [", ".join(v[:5]) + (", ..." if len(v) > 5 else "") for v in (self.clients, self.labels)]
+        rows = ", ".join(f"{part} {int(self.sizes(part).sum())}" for part in ("train", "validation", "test"))
+        kinds = f"{len(self.labels)} labels ({names[1]})" if self.labels else f"y {tuple(self.y.shape)}"
+        clients = f"{len(self.clients)} clients ({names[0]})"
+        return f"Federation({self.name!r}: {clients}, rows: {rows}, {kinds}, x {tuple(self.x.shape)})"
+
     def take(self, index: Tensor) -> Batch:
         """The rows of an index as a batch: "x" float, "y"."""
         x = self.x.index_select(0, index)
@@ -106,7 +113,8 @@ class Federation:
         """A federation of R rows; `client`: R names, or None and a `partition` that deals the rows to made clients
         (a model of `data.spec`, or a dict such as {"method": "dirichlet", "alpha": 0.3, "clients": 8}).
         Rows are split inside each client, by `seed` and the client's name (or by `time`, where split.by is "time"),
-        so that one client's data never change another's parts.
+        so that one client's data never change another's parts. y: (R,) integers are class codes, called "0", "1", ...
+        up to the largest where no `labels` are given; numbers to predict are floats.
 
         Raises InputError where x, y and client differ in length, a class code has no label, a table has NaN or Inf,
         or the partition is impossible."""
@@ -116,6 +124,9 @@ class Federation:
         if len(x) != len(y) or (client is not None and len(client) != len(x)):
             rows = "" if client is None else f", client {len(client)}"
             raise InputError(f"{name}: x has {len(x)} rows, y {len(y)}{rows}: they must agree")
+        if y.ndim == 1 and not y.is_floating_point():
+            y = y.long()
+            labels = labels or _codes_named(y, name)
         if labels and len(y) and not 0 <= int(y.min()) <= int(y.max()) < len(labels):
             raise InputError(
                 f"{name}: label codes are {int(y.min())} to {int(y.max())} and {len(labels)} labels are named: "
@@ -166,3 +177,11 @@ class Federation:
         options.setdefault("labels", labels)
         options.setdefault("name", type(dataset).__name__)
         return cls.from_arrays(data, target, owners, **options)
+
+
+def _codes_named(y: Tensor, name: str) -> tuple[str, ...]:
+    low, high = (int(y.min()), int(y.max())) if len(y) else (0, -1)
+    if low < 0 or high >= max(1000, len(y)):
+        raise InputError(f"{name}: y has the integers {low} to {high}, and class codes are 0, 1, ...; number the "
+                         "classes so, or give y.float() where it is a number to predict")  # fmt: skip
+    return tuple(map(str, range(high + 1)))

@@ -7,8 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from fedroute.data.rows import Floats, Names, canonical
+from fedroute.data.rows import Floats, Names, by_value, canonical
 from fedroute.data.spec import Table, Value
+from fedroute.data.spelling import Labels, in_yaml
 from fedroute.errors import InputError
 
 Where = Callable[[int], str]
@@ -16,10 +17,11 @@ _LIKE_NUMBER = re.compile(r"^[+-]?\d*\.\d+$")
 _INVERSE = {">": "<=", ">=": "<", "<": ">=", "<=": ">", "==": "!=", "!=": "=="}
 
 
-def label_of(names: Names, spec: Table, where: Where) -> Names | Floats:
-    """The label of each row as `spec` asks for it; missing (-1, NaN) where it is not known.
+def label_of(names: Names, spec: Table, where: Where, clients: Names | None, notes: list[str]) -> Names | Floats:
+    """The label of each row as `spec` asks for it; missing (-1, NaN) where it is not known. Labels that look misspelt
+    are added to the notes.
 
-    Raises InputError for labels that do not fit what is asked."""
+    Raises InputError for labels that do not fit what is asked, or that differ only in case or blanks."""
     if sum((spec.positive is not None, spec.bands is not None, spec.label_as == "number")) > 1:
         raise InputError("federation: give one of positive, bands and label_as: number")
     marks = spec.missing if isinstance(spec.missing, list) else spec.missing.get(spec.label, [])
@@ -37,7 +39,13 @@ def label_of(names: Names, spec: Table, where: Where) -> Names | Floats:
             if v not in names.kinds:
                 raise InputError(f"federation.positive: no label {v!r} in column {spec.label!r} "
                                  f"({', '.join(names.kinds[:12])})")  # fmt: skip
-        names = _merged(names, ("other", " or ".join(wanted)), [k in wanted for k in names.kinds])
+        counts = [k in wanted for k in names.kinds]
+
+        def mend(odd: str, right: str) -> str:
+            return f"positive: [{', '.join(map(in_yaml, dict.fromkeys([*wanted, odd, right])))}]"
+
+        notes += Labels(names, counts, clients).spelling(where, mend)
+        return renamed(_merged(names, ("other", " or ".join(wanted)), counts), spec.label_names, where)
     else:
         fractions = sum(_LIKE_NUMBER.match(k) is not None for k in names.kinds)
         if len(names.kinds) > 1000 or (fractions > 20 and fractions > len(names.kinds) / 2):
@@ -45,22 +53,45 @@ def label_of(names: Names, spec: Table, where: Where) -> Names | Floats:
                 f"{where(0)}: label {spec.label!r} has {len(names.kinds):,} different values, too many for classes; "
                 'say `label_as: number`, `bands: [limits]` or `positive: ">0"`'
             )
-    return renamed(names, spec.label_names, where)
+    return called(names, spec.label_names, where, clients, notes)
 
 
-def renamed(names: Names, called: Mapping[Value, str] | Sequence[str] | None, where: Where) -> Names:
+def called(
+    names: Names,
+    by: Mapping[Value, str] | Sequence[str] | None,
+    where: Where,
+    clients: Names | None,
+    notes: list[str],
+) -> Names:
+    """Labels by the names of `label_names` (see `renamed`), after a look at their spelling (see `spelling`)."""
+    pairs = {canonical(k): v for k, v in by.items()} if isinstance(by, Mapping) else {}
+
+    def mend(odd: str, right: str) -> str:
+        return f"label_names: {{{in_yaml(odd)}: {in_yaml(pairs.get(right, right))}}}"
+
+    notes += Labels(names, [pairs.get(k, k) for k in names.kinds], clients, pairs).spelling(where, mend)
+    return renamed(names, by, where)
+
+
+def renamed(names: Names, by: Mapping[Value, str] | Sequence[str] | None, where: Where) -> Names:
     """Labels called by the names given for them: {0: cat, 1: dog}, or [cat, dog] for the labels 0, 1, ... or, where
     labels are no such numbers, for the labels in their order. The given order is then that of the classes.
+    Where a label is called by the name of another one that is not called anything itself, {Ill: ill}, the two are
+    merged, and labels that are not named stay as they are, all in the order of their values.
 
     Raises InputError for a label without a name."""
-    if called is None:
+    if by is None:
         return names
-    if isinstance(called, Mapping):
-        pairs = {canonical(k): v for k, v in called.items()}
+    if isinstance(by, Mapping):
+        pairs = {canonical(k): v for k, v in by.items()}
+        if any(v in names.kinds and v not in pairs for v in pairs.values()):
+            meant = [pairs.get(k, k) for k in names.kinds]
+            kinds = tuple(sorted(set(meant), key=by_value))
+            return _merged(names, kinds, [kinds.index(k) for k in meant])
     elif all(k.isdigit() for k in names.kinds):
-        pairs = {str(i): v for i, v in enumerate(called)}
+        pairs = {str(i): v for i, v in enumerate(by)}
     else:
-        pairs = dict(zip(names.kinds, called, strict=False))
+        pairs = dict(zip(names.kinds, by, strict=False))
     for code, kind in enumerate(names.kinds):
         if kind not in pairs:
             row = int(np.flatnonzero(names.codes == code)[0])

@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from fedroute.errors import InputError
 _READERS = {
     "parquet": "tables", "csv": "tables", "images": "images", "npz": "arrays", "bundled": "bundled",
 }  # fmt: skip
+MANY = 20  # clients, above which it is odd that most have a single row
 
 
 def load_federation(spec: Mapping[str, Any] | Path | str, seed: int = 0, base: Path | None = None) -> Federation:
@@ -85,6 +87,13 @@ def build(rows: Rows, spec: Any, seed: int) -> Federation:
         there = set(rows.client.codes.tolist())
         if empty := [c for i, c in enumerate(rows.client.kinds) if i not in there]:
             notes.append(f"clients without a usable row, left out: {', '.join(empty)}")
+        sizes = np.bincount(rows.client.codes)
+        single, clients = int((sizes == 1).sum()), int((sizes > 0).sum())
+        if clients > MANY and single > clients / 2:
+            column = getattr(spec, "client", None)
+            named = f"federation.client: {column!r} makes" if column else "there are"
+            notes.append(f"{named} {clients} clients, {single} of them of a single row: is it the id of a patient and "
+                         "not of a site? Name the column that says where a row comes from")  # fmt: skip
     time = None if rows.time is None else torch.from_numpy(rows.time)
     if spec.split.by == "time" and time is None:
         raise InputError(f"{rows.name}: federation.split.by is time; name the time column: `time: ...`")

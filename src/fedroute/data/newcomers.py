@@ -7,6 +7,7 @@ from torch import Tensor
 from fedroute.data.spec import nearest
 from fedroute.errors import InputError
 from fedroute.randomness import seed_of
+from fedroute.words import count
 
 
 def choose_newcomers(
@@ -31,7 +32,7 @@ def choose_newcomers(
         chosen = [clients.index(c) for c in dict.fromkeys(who)]
     if not any(n and i not in chosen for i, n in enumerate(sizes.tolist())):
         raise InputError(
-            f"federation.newcomers: nobody is left to train: of the {len(clients)} clients of {name} leave one with "
-            "training rows out of the newcomers"
+            f"federation.newcomers: nobody is left to train: of the {count(len(clients), 'client')} of {name} leave "
+            "one with training rows out of the newcomers"
         )
     return tuple(sorted(chosen))

@@ -9,6 +9,7 @@ from torch import Tensor
 from fedroute.data.spec import Classes, Dirichlet, Iid, Partition, Quantity, Shards, Time
 from fedroute.errors import InputError
 from fedroute.randomness import seed_of
+from fedroute.words import count
 
 Ints = NDArray[np.int64]
 
@@ -76,8 +77,8 @@ def _codes(y: Tensor, method: str, name: str) -> Ints:
 def _minimum(asked: int | None, rows: int, clients: int, name: str) -> int:
     most = rows // clients
     if asked is not None and asked > most:
-        raise InputError(f"{name}: partition.minimum: {asked} rows for each of {clients} clients need {asked * clients}"
-                         f" rows and there are {rows}; the feasible minimum is {most}")  # fmt: skip
+        raise InputError(f"{name}: partition.minimum: {count(asked, 'row')} for each of {clients} clients need "
+                         f"{asked * clients} rows and there are {rows}; the feasible minimum is {most}")  # fmt: skip
     return min(10, most) if asked is None else asked
 
 
@@ -117,8 +118,8 @@ def _repair(counts: Ints, least: int) -> Ints:
 def _shards(partition: Shards, y: NDArray[np.generic], name: str, rng: np.random.Generator) -> Tensor:
     rows, m, s = len(y), partition.clients, partition.shards
     if y.ndim != 1 or rows < m * s:
-        raise InputError(f"{name}: {m} clients with {s} shards each need {m * s} rows with one label and there are "
-                         f"{rows}; set partition.shards to {rows // m} at most")  # fmt: skip
+        raise InputError(f"{name}: {m} clients with {count(s, 'shard')} each need {m * s} rows with one label and "
+                         f"there are {rows}; set partition.shards to {rows // m} at most")  # fmt: skip
     shuffled = rng.permutation(rows)
     by_label = shuffled[np.argsort(y[shuffled], kind="stable")]
     owner = np.empty(rows, dtype=np.int64)
@@ -132,8 +133,8 @@ def _holders(partition: Classes, sizes: Ints, name: str, rng: np.random.Generato
     m, k, n_classes = partition.clients, partition.classes, len(sizes)
     if k > n_classes or m * k < n_classes:
         mend = f"at most {n_classes}" if k > n_classes else f"at least {-(-n_classes // m)}"
-        raise InputError(f"{name}: partition.classes: {m} clients with {k} classes each cannot hold {n_classes} classes"
-                         f" exactly; set it to {mend}")  # fmt: skip
+        raise InputError(f"{name}: partition.classes: {m} clients with {count(k, 'class', 'classes')} each cannot hold "
+                         f"{n_classes} classes exactly; set it to {mend}")  # fmt: skip
     holds = np.zeros((m, n_classes), dtype=bool)
     for i in range(m):
         holds[i, np.lexsort((rng.random(n_classes), holds.sum(0)))[:k]] = True
@@ -141,7 +142,7 @@ def _holders(partition: Classes, sizes: Ints, name: str, rng: np.random.Generato
     for c, size in enumerate(sizes):
         who = rng.permutation(np.flatnonzero(holds[:, c]))
         if size < len(who):
-            raise InputError(f"{name}: partition.classes: class {c} has {size} rows for {len(who)} clients; "
+            raise InputError(f"{name}: partition.classes: class {c} has {count(size, 'row')} for {len(who)} clients; "
                              "use fewer clients or classes per client")  # fmt: skip
         counts[who, c] = _equal(int(size), len(who))
     return counts

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from fedroute.errors import InputError
+from fedroute.options import fault
 
 Level = Literal["low", "mid", "high"]
 Value = str | int | float | bool
@@ -121,7 +122,10 @@ class Table(Source):
       positive: two classes by a comparison, ">0", or by the names that count as yes, [dead, dependent];
       bands: classes by ascending limits, [12, 35.4]: up to 12, up to 35.4, more;
       label_as: number: a number to regress.
-    label_names: what the classes are called, {0: cat, 1: dog} or [cat, dog].
+    label_names: what the classes are called, {0: cat, 1: dog} or [cat, dog]; or which labels are others misspelt,
+      {Ill: ill, wel: well}: these are merged and the rest stays. Labels that differ only in case or blanks are an
+      error until it says so (in quotes what YAML takes for true or false: {"Yes": "yes"}); a label of one client that
+      is a letter or two away from another gets a note.
     features: columns to use, all but client, label and time by default; drop: columns not to use; categorical:
     columns of numbers that are names. missing: further marks of a missing value, for all columns, [-9, unknown],
     or by column, {chol: [0]}. missing_columns: a feature that a client's file lacks is an error or is filled and
@@ -154,7 +158,8 @@ class Parquet(Table):
 
 class Csv(Table):
     """delimiter, decimal and header are found by looking where not given. columns: names, for files without a header
-    line. encoding: utf-8 unless said otherwise; a byte order mark is understood. A .gz file is unpacked."""
+    line. encoding: of the files that are not UTF-8 (a file that is UTF-8 is read so); a byte order mark is understood.
+    A .gz file is unpacked."""
 
     source: Literal["csv"]
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
@@ -166,13 +171,14 @@ class Csv(Table):
 
 class Images(Source):
     """A folder of images, `client/class/file`, or `class/file` with a partition. size: [H, W] to resize to; colour:
-    "auto" is RGB where any image has colour."""
+    "auto" is RGB where any image has colour; label_names: as for tables."""
 
     source: Literal["images"]
     path: str
     layout: Literal["client/class/file", "class/file"] = "client/class/file"
     size: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None
     colour: Literal["auto", "rgb", "grey"] = "auto"
+    label_names: dict[Value, str] | list[str] | None = None
 
 
 class Npz(Source):
@@ -265,4 +271,4 @@ def _say(err: Any) -> str:
         return f"{key}.{tag}: no {err['ctx']['tag']!r}{nearest(str(err['ctx']['tag']), known)}"
     if kind == "missing":
         return f"{key}: not given, and it must be"
-    return f"{key}: {err['input']!r} does not fit: {err['msg'].removeprefix('Input ').removeprefix('Value error, ')}"
+    return f"{key}: {err['input']!r} does not fit: {fault(err).removeprefix('Input ').removeprefix('Value error, ')}"

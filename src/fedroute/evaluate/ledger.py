@@ -28,6 +28,7 @@ from fedroute.evaluate.metrics import (
 from fedroute.evaluate.predict import predict_rows, row_losses, same_weights
 from fedroute.randomness import seed_of
 from fedroute.tree import Weights
+from fedroute.words import count
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -249,7 +250,7 @@ def _judge(
             if yard.headline != "accuracy" and not broken:
                 statistics[kind] = ranking(yard.headline, a, yard.positive)
         if broken:
-            said.append(f"{kind}: {broken} rows got NaN or Inf for an answer")
+            said.append(f"{kind}: {count(broken, 'row')} got NaN or Inf for an answer")
     if statistics:
         found = bootstrap(list(statistics.values()), len(y), seed)
         draws = {kind: found[:, j] for j, kind in enumerate(statistics)}
@@ -264,7 +265,7 @@ def _judge(
     p, q = metrics["personal"][yard.headline], metrics["alone"][yard.headline]
     difference = p - q if p is not None and q is not None else None
     if yard.headline == "pr_auc" and (few := _rarest(y, yard.positive)) < FEW:
-        said.append(f"{few} rows of the rarer kind in the part: too few for a verdict")
+        said.append(f"{count(few, 'row')} of the rarer kind in the part: too few for a verdict")
         return scores, difference, interval, "unclear", said
     return scores, difference, interval, verdict(interval, higher=yard.higher), said
 

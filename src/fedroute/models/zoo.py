@@ -51,7 +51,9 @@ class Recipe:
     """How a model is made; its fields are the options of a config's `model:` part."""
 
     reads: ClassVar[str] = "rows"  # of any shape; or "images" (channels, height, width), or "table"
-    outputs: Annotated[Count | None, Field(description="how many; by default the number of labels")] = None
+    outputs: Annotated[
+        Count | None, Field(description="how many; by default the number of labels, or of numbers to predict")
+    ] = None
 
     def make(self, rows: Rows) -> Net:
         raise NotImplementedError
@@ -189,8 +191,8 @@ def build(spec: str | Mapping[str, Any], federation: Federation, seed: int) -> t
     """A model of the zoo that fits a federation, and the roles of its weights, ready for `Task(*build(...))`.
 
     spec: {"name": a name in MODELS, option: value, ...}, or the name alone. The shape of a row, categorical columns
-    and the number of outputs come from the federation. The same seed gives the same weights, in any process; the
-    global random state is left as it was.
+    and the number of outputs (of labels, or of the numbers of a float target y (R,) or (R, D)) come from the
+    federation. The same seed gives the same weights, in any process; the global random state is left as it was.
 
     Raises InputError for an unknown name or option (with the nearest one there is), a value of a wrong type or out of
     range, and a federation that the model cannot read."""
@@ -221,7 +223,9 @@ def _rows(name: str, recipe: Recipe, federation: Federation) -> Rows:
         wants = "images (channels, height, width)" if reads == "images" else "a table"
         others = ", ".join(k for k, m in MODELS.items() if m.recipe.reads in ("rows", kind))
         raise InputError(f"model.name: {name} reads {wants}, and {federation.name} has {what}; take one of {others}")
-    outputs = recipe.outputs or len(federation.labels)
+    y = federation.y
+    numbers = y[:1].numel() if y.is_floating_point() and y.ndim <= 2 else 0  # of a row's target
+    outputs = recipe.outputs or len(federation.labels) or numbers
     if not outputs:
         raise InputError(f"model.outputs: {federation.name} has no names of labels to count; say how many outputs")
     return Rows(federation.name, shape, _categories(federation), outputs)

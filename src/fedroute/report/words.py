@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from fedroute.words import noun
+
 MINUS = "\N{MINUS SIGN}"
 
 
@@ -36,7 +38,7 @@ class Unit:
 
 
 def count(n: int, one: str, many: str | None = None) -> str:
-    return f"{whole(n)} {one if n == 1 else many or one + 's'}"
+    return f"{whole(n)} {noun(n, one, many)}"
 
 
 def whole(n: float) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedroute.data.labels import renamed
+from fedroute.data.labels import called
 from fedroute.data.rows import Floats, Names, Rows
 from fedroute.data.sources.files import resolve
 from fedroute.data.spec import Npz, nearest
@@ -32,11 +32,12 @@ def read(spec: Npz, base: Path) -> Rows:
     if x.dtype.kind not in "biuf":
         raise InputError(f"{path}: x holds {x.dtype}, which is no number")
     data = torch.tensor(np.ascontiguousarray(x), dtype=torch.uint8 if x.dtype == np.uint8 else torch.float32)
+    who, notes = None if client is None else Names.of(client), list[str]()
     if y.dtype.kind == "f" and not np.equal(np.floor(y), y).all():
         label: Names | Floats = y.astype(np.float64)
     else:
-        label = renamed(Names.of(y), spec.label_names, lambda row: f"{path}, row {row}")
-    return Rows(name=path.stem, x=data, label=label, client=None if client is None else Names.of(client))
+        label = called(Names.of(y), spec.label_names, lambda row: f"{path}, row {row}", who, notes)
+    return Rows(name=path.stem, x=data, label=label, client=who, notes=tuple(notes))
 
 
 def _array(path: Path, name: str, key: str) -> NDArray[np.generic]:

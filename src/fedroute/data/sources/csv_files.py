@@ -4,29 +4,32 @@ import codecs
 import gzip
 import re
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fedroute.data.rows import MISSING
 from fedroute.data.spec import Csv
 from fedroute.errors import InputError
+from fedroute.words import count
 
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 COMMA_NUMBER = r"^[+-]?(\d+,?\d*|,\d+)([eE][+-]?\d+)?$"
 
 
-def read_csv(path: Path, spec: Csv) -> Any:
+def read_csv(path: Path, spec: Csv, where: str) -> Any:
     """A pyarrow Table of string columns, cells stripped; the marks of a missing value are null.
+    where: what to call the file.
 
     Raises InputError for an empty file, another encoding, a row of another length, no or doubled column names."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import csv
 
-    text = _text(path, spec.encoding)
+    text = _text(path, spec.encoding, where)
     lines = [line for line in text[:65536].splitlines() if line.strip()][:50]
     if not lines:
-        raise InputError(f"{path}: is empty; give a file with rows or leave the client out")
+        raise InputError(f"{where}: is empty; give a file with rows or leave the client out")
     delimiter = spec.delimiter or _delimiter(lines)
     first = next(_cells(lines[0], delimiter))
     header = _header(first, spec)
@@ -40,23 +43,23 @@ def read_csv(path: Path, spec: Csv) -> Any:
             ),
         )
     except pa.ArrowInvalid as e:
-        raise InputError(f"{path}: {_ragged(str(e), delimiter)}") from None
+        raise InputError(f"{where}: {_ragged(str(e), delimiter)}") from None
     names = [c.strip() for c in first] if header else []
     if spec.columns:
         if len(spec.columns) != len(first):
-            raise InputError(f"{path}: has {len(first)} columns and federation.columns names {len(spec.columns)}; "
-                             f"they must agree (delimiter {delimiter!r})")  # fmt: skip
+            raise InputError(f"{where}: has {count(len(first), 'column')} and federation.columns names "
+                             f"{len(spec.columns)}; they must agree (delimiter {delimiter!r})")  # fmt: skip
         names = list(spec.columns)
     if not names:
-        raise InputError(f"{path}: the first line looks like data and not like names: {lines[0][:60]!r}; "
+        raise InputError(f"{where}: the first line looks like data and not like names: {lines[0][:60]!r}; "
                          "name the columns (`columns: [a, b, ...]`) or say `header: true`")  # fmt: skip
     if twice := sorted({c for c in names if names.count(c) > 1}):
-        raise InputError(f"{path}: two columns are called {twice[0]!r}; rename one, or give `columns: [...]`")
+        raise InputError(f"{where}: two columns are called {twice[0]!r}; rename one, or give `columns: [...]`")
     if "" in names and header:  # what a spreadsheet's index column gets
         names = [c or f"column {i + 1}" for i, c in enumerate(names)]
     table = table.rename_columns(names).slice(1 if header else 0)
     if table.num_rows == 0:
-        raise InputError(f"{path}: has column names and no rows; give a file with rows or leave the client out")
+        raise InputError(f"{where}: has column names and no rows; give a file with rows or leave the client out")
     found = {}
     marks = pa.array(MISSING)
     for c in names:
@@ -70,24 +73,33 @@ def read_csv(path: Path, spec: Csv) -> Any:
     return pa.table(found)
 
 
-def _text(path: Path, encoding: str | None) -> str:
+def _text(path: Path, encoding: str | None, where: str) -> str:
+    """The text of a file, unpacked. What is UTF-8 beyond plain ASCII is read so, whatever the encoding of the others:
+    text of another encoding is hardly ever valid UTF-8."""
     try:
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as e:
         reason = (e.strerror if isinstance(e, OSError) else None) or "the packed file is damaged"
-        raise InputError(f"{path}: cannot be read ({reason})") from None
+        raise InputError(f"{where}: cannot be read ({reason})") from None
     if encoding is None:
         wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         encoding = "utf-16" if wide else "utf-8-sig"
+    elif not data.isascii() and b"\x00" not in data:
+        with suppress(UnicodeDecodeError):
+            return _cleaned(data.decode("utf-8"))
     try:
-        return data.decode(encoding).removeprefix("\ufeff").replace("\x00", "")
+        return _cleaned(data.decode(encoding))
     except LookupError:
         raise InputError(f"federation.encoding: no {encoding!r}; for example utf-8, gb18030 or latin-1") from None
     except UnicodeDecodeError:
-        raise InputError(f"{path}: is not {encoding.removesuffix('-sig')} text; say `encoding: gb18030` (Chinese), "
+        raise InputError(f"{where}: is not {encoding.removesuffix('-sig')} text; say `encoding: gb18030` (Chinese), "
                          "`encoding: latin-1` (western) or what it is") from None  # fmt: skip
+
+
+def _cleaned(text: str) -> str:
+    return text.removeprefix("\ufeff").replace("\x00", "")
 
 
 def _cells(line: str, delimiter: str) -> Any:

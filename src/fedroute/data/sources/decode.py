@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedroute.data.spec import Table
 from fedroute.errors import InputError
+from fedroute.words import count as counted
 
 Where = Callable[[int], str]
 
@@ -51,8 +52,8 @@ def decode(
             channels = 3 if colour == "rgb" or pixels.ndim == 3 else 1
             shape = (count, channels, *pixels.shape[:2])
             if (need := math.prod(shape)) > _memory():
-                raise InputError(f"{count:,} images of {shape[1:]} take {need:,} bytes, more than the machine has; "
-                                 "say a smaller `size: [H, W]` or take fewer")  # fmt: skip
+                raise InputError(f"{counted(count, 'image')} of {shape[1:]} take {need:,} bytes, more than the machine "
+                                 "has; say a smaller `size: [H, W]` or take fewer")  # fmt: skip
             x, first = np.zeros(shape, dtype=np.uint8), i
         if pixels.shape[:2] != x.shape[2:]:
             h, w = pixels.shape[:2]
@@ -66,9 +67,10 @@ def decode(
     listed = ", ".join(map(where, bad[:5])) + (", ..." if len(bad) > 5 else "")
     if x is None:
         raise InputError(f"no image can be read, {len(bad)} cannot: {listed}")
-    notes = [f"{len(bad)} images cannot be read and were left out: {listed}"] if bad else []
+    words = "image cannot be read and was left out", "images cannot be read and were left out"
+    notes = [f"{counted(len(bad), *words)}: {listed}"] if bad else []
     if x.shape[1] == 3 and grey:
-        notes.append(f"{grey} grey images among the coloured ones, read as RGB")
+        notes.append(f"{counted(grey, 'grey image')} among the coloured ones, read as RGB")
     return torch.from_numpy(x), good, notes
 
 
@@ -129,4 +131,5 @@ def _raw(
     good = np.zeros(len(keep), dtype=bool)
     good[rows] = right
     wrong = int((~right).sum())
-    return x, good, [f"{wrong} images do not have {size} bytes and were left out"] if wrong else []
+    words = f"image does not have {size} bytes and was", f"images do not have {size} bytes and were"
+    return x, good, [f"{counted(wrong, *words)} left out"] if wrong else []

@@ -3,11 +3,13 @@
 from collections import Counter
 from pathlib import Path
 
+from fedroute.data.labels import called
 from fedroute.data.rows import Names, Rows
 from fedroute.data.sources.decode import decode
 from fedroute.data.sources.files import resolve
 from fedroute.data.spec import Images
 from fedroute.errors import InputError
+from fedroute.words import count
 
 ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
 
@@ -36,8 +38,10 @@ def read(spec: Images, base: Path) -> Rows:
         raise InputError(f"{root}: has no images ({', '.join(sorted(ENDINGS))}) as {spec.layout}")
     x, good, notes = decode(found, len(found), lambda i: str(found[i]), spec.size, spec.colour)
     if other:
-        notes.append(f"{other.total()} files that are no images were passed over ({', '.join(sorted(other))})")
+        passed = count(other.total(), "file that is no image was", "files that are no images were")
+        notes.append(f"{passed} passed over ({', '.join(sorted(other))})")
     kept = [p for p, g in zip(found, good.tolist(), strict=True) if g]
     client = None if depth == 2 else Names.of([p.parent.parent.name for p in kept])
-    label = Names.of([p.parent.name for p in kept])
+    names = Names.of([p.parent.name for p in kept])
+    label = called(names, spec.label_names, lambda row: str(kept[row]), client, notes)
     return Rows(name=root.name, x=x if good.all() else x[good], label=label, client=client, notes=tuple(notes))

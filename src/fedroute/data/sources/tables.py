@@ -17,6 +17,7 @@ from fedroute.data.sources.decode import decode_column
 from fedroute.data.sources.files import by_client, listed
 from fedroute.data.spec import Csv, Parquet, nearest
 from fedroute.errors import InputError
+from fedroute.words import count
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,12 @@ class File:
 
     @property
     def where(self) -> str:
-        return f"{self.path}" + (f" (client {self.client})" if self.client else "")
+        return place(self.path, self.client)
+
+
+def place(path: Path, client: str | None) -> str:
+    """A file and whose it is, for people."""
+    return f"{path}" + (f" (client {client})" if client else "")
 
 
 @dataclass(frozen=True)
@@ -74,17 +80,18 @@ def read(spec: Parquet | Csv, base: Path) -> Rows:
     counted in the notes."""
     files, notes = _read_files(spec, base), list[str]()
     name = files.files[0].path.name.partition(".")[0] if len(files.files) == 1 else files.files[0].path.parent.name
-    label = label_of(names_of(files.column(spec.label), spec.label, files.where), spec, files.where)
-    keep = label.known if isinstance(label, Names) else ~np.isnan(label)
-    _count(notes, ~keep, f"without {spec.label}")
     client = time = None
     if spec.client:
         client = names_of(files.column(spec.client), spec.client, files.where)
-        _count(notes, keep & ~client.known, f"without {spec.client}")
-        keep &= client.known
     elif spec.paths is not None:
         sizes = [f.table.num_rows for f in files.files]
         client = Names(tuple(str(f.client) for f in files.files), np.repeat(np.arange(len(sizes)), sizes))
+    label = label_of(names_of(files.column(spec.label), spec.label, files.where), spec, files.where, client, notes)
+    keep = label.known if isinstance(label, Names) else ~np.isnan(label)
+    _count(notes, ~keep, f"without {spec.label}")
+    if client is not None:
+        _count(notes, keep & ~client.known, f"without {spec.client}")
+        keep &= client.known
     if spec.time:
         time = times_of(files.column(spec.time), spec.time, files.where)
         _count(notes, keep & np.isnan(time), f"without {spec.time}")
@@ -111,7 +118,7 @@ def _read_files(spec: Parquet | Csv, base: Path) -> Files:
     found = listed(spec.path, base) if spec.path is not None else by_client(spec.paths or {}, base)
     if not found:
         raise InputError("federation.paths: names no file")
-    files = [File(c, p, read_csv(p, spec) if isinstance(spec, Csv) else _read_parquet(p, spec)) for c, p in found]
+    files = [File(c, p, _read_file(c, p, spec)) for c, p in found]
     needed = {"label": spec.label, "client": spec.client, "time": spec.time, "image": spec.image}
     for f in files:
         for key, column in needed.items():
@@ -121,7 +128,12 @@ def _read_files(spec: Parquet | Csv, base: Path) -> Files:
     return Files(files)
 
 
-def _read_parquet(path: Path, spec: Parquet) -> Any:
+def _read_file(client: str | None, path: Path, spec: Parquet | Csv) -> Any:
+    where = place(path, client)
+    return read_csv(path, spec, where) if isinstance(spec, Csv) else _read_parquet(path, spec, where)
+
+
+def _read_parquet(path: Path, spec: Parquet, where: str) -> Any:
     """Only the columns that are needed, where the spec says which."""
     import pyarrow as pa
     from pyarrow import parquet
@@ -134,9 +146,9 @@ def _read_parquet(path: Path, spec: Parquet) -> Any:
         columns = [c for c in schema.names if wanted is None or c in wanted]
         table = parquet.read_table(path, columns=columns)
     except (pa.ArrowException, OSError) as e:
-        raise InputError(f"{path}: cannot be read as Parquet ({str(e).splitlines()[0]})") from None
+        raise InputError(f"{where}: cannot be read as Parquet ({str(e).splitlines()[0]})") from None
     if table.num_rows == 0:
-        raise InputError(f"{path}: has no rows; give a file with rows or leave the client out")
+        raise InputError(f"{where}: has no rows; give a file with rows or leave the client out")
     # a wanted column that is not there is reported with all the names that are
     lacks = wanted is not None and not wanted <= set(schema.names)
     return parquet.read_table(path) if lacks else table
@@ -185,4 +197,4 @@ def _mask(keep: NDArray[np.bool_]) -> Any:
 
 def _count(notes: list[str], gone: NDArray[np.bool_], why: str) -> None:
     if n := int(gone.sum()):
-        notes.append(f"{n:,} rows {why} were left out")
+        notes.append(f"{count(n, f'row {why} was', f'rows {why} were')} left out")
