@@ -70,6 +70,10 @@ def fit(
     module, roles = build(model, federation, seed) if isinstance(model, str | dict) else adopt(model, roles, log)
     task = Task(module, roles, loss or loss_for(federation.y))
     alg = prepare(algorithm if isinstance(algorithm, Algorithm) else make(algorithm), task, t)
+    if getattr(alg, "only_classes", False) and not federation.labels:
+        raise InputError(
+            f"algorithm.name: {alg.describe()['name']} needs targets that are classes, and these are numbers"
+        )
     directory = RunDirectory(Path(out), fingerprint(federation, alg, t, seed)) if out else None
     say, state = log, None
     if directory:

@@ -82,6 +82,10 @@ def work(fed: Federation, batch: int = 10, epochs: int = 1, round: int = 0, idle
     return Work(round, 7, 0.1, tuple(range(len(fed.train))), plan)
 
 
+# the battery puts every algorithm on every engine; here are those whose hooks differ most and need no roles
+NAMES = ["alone", "ditto", "fedavg", "fedavg_ft", "feddyn", "fednova", "fedprox", "pfedme", "qffl", "scaffold"]
+
+
 def bound(alg: Algorithm, model: Callable[[], nn.Module], dtype: torch.dtype = torch.float64) -> Algorithm:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -127,7 +131,7 @@ def double() -> Any:
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_algorithm(name: str, model: str) -> None:
     fed = federation()
     alg = bound(ALGORITHMS[name](), MODELS[model])

@@ -37,6 +37,10 @@ SIZES = (3, 40, 1, 17, 90, 8, 33, 2)
 FOREVER = 30.0  # seconds after which a test that waits for something gives up
 
 
+# the battery puts every algorithm on every engine; here are those whose hooks differ most and need no roles
+NAMES = ["alone", "ditto", "fedavg", "fedavg_ft", "feddyn", "fednova", "fedprox", "pfedme", "qffl", "scaffold"]
+
+
 def federation(
     sizes: tuple[int, ...] = SIZES, dtype: torch.dtype = torch.float32, shape: tuple[int, ...] = (6,)
 ) -> Any:
@@ -152,13 +156,13 @@ def rounds_agree(alg: Algorithm, fed: Federation, workers: int, rounds: int = 2)
             server = alg.aggregate(server, got[1].update, 1.0)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_every_algorithm_equals_sequential(name: str, workers: int) -> None:
     rounds_agree(bound(ALGORITHMS[name](), normed), federation(), workers)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_private_weights_and_optimiser_state_equal_sequential(name: str) -> None:
     alg = ALGORITHMS[name](private=("norm", "4.bias"), optimizer=Sgd(momentum=0.9), server_optimizer=Adam())
     rounds_agree(bound(alg, normed), federation(), 2)

@@ -11,6 +11,8 @@ from torch import nn
 from fedroute.algorithms import ALGORITHMS, make
 from fedroute.core import Algorithm, Context, Task, run_client
 from fedroute.data.federation import Federation
+from fedroute.engines.base import Work, context
+from fedroute.errors import InputError
 from fedroute.manifest import manifest
 from fedroute.models import build
 from fedroute.tree import Tree, Weights, flatten, nbytes
@@ -22,17 +24,20 @@ def real_round(alg: Algorithm, federation: Federation) -> tuple[Tree, Tree, Tree
     """(update, broadcast, private state) of a client that really trains two steps."""
     w = alg.task.init()
     server, private = alg.init(w, federation.sizes()), alg.init_client(w)
-    broadcast = {k: server[k] for k in alg.broadcast}
-    ctx = Context(broadcast, private, torch.tensor(0), torch.tensor(2), torch.tensor(0), 0.1)
-    update, kept, _ = run_client(alg, ctx, [federation.take(federation.train[0][i : i + 3]) for i in (0, 3)])
-    return update, broadcast, kept
+    steps = [federation.train[0][i : i + 3] for i in (0, 3)]
+    ctx = context(alg, server, private, 0, Work(0, 0, 0.1, (0,), {0: steps}), federation)
+    update, kept, _ = run_client(alg, ctx, [federation.take(rows) for rows in steps])
+    return update, ctx.server, kept
 
 
 @pytest.mark.parametrize("private", [[], ["norm"], ["head"], ["norm", "head"]], ids="+".join)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_bytes_are_those_of_a_real_round(name: str, private: list[str], federation: Make) -> None:
     data = federation((6,), 3)
-    alg = make({"name": name, "private": private}).bind(Task(*build({"name": "mlp_bn", "hidden": [5]}, data, 0)))
+    try:
+        alg = make({"name": name, "private": private}).bind(Task(*build({"name": "mlp_bn", "hidden": [5]}, data, 0)))
+    except InputError as e:
+        pytest.skip(f"refused in words: {e}")
     update, broadcast, kept = real_round(alg, data)
     entries = manifest(alg, data)
     assert sum(e.bytes for e in entries if e.leaves) == nbytes(update)

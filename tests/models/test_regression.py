@@ -87,3 +87,11 @@ def test_a_csv_with_a_number_to_predict(tmp_path: Path, monkeypatch: pytest.Monk
     worst = summary["metrics"]["loss"]["personal"]
     assert worst["worst"] == max(c["personal"] for c in summary["clients"])
     assert (tmp_path / "r" / "report.html").stat().st_size > 0
+
+
+@pytest.mark.parametrize("name", ["fedpac", "fedrod", "knn_per"])
+def test_algorithms_that_count_labels_refuse_numbers_at_once(name: str) -> None:
+    x = torch.randn(40, 4)
+    federation = Federation.from_arrays(x, x.sum(1), ["a", "b"] * 20)
+    with pytest.raises(InputError, match=f"{name} needs targets that are classes"):
+        fit(federation, "mlp", name, rounds=1, log=lambda _: None)

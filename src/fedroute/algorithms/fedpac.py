@@ -42,6 +42,7 @@ class FedPAC(Algorithm):
     classes never seen pull nowhere. The quadratic programme is solved exactly as a non-negative least-squares
     problem. Clients never heard get the mean of the heads. A private head is mixed with nobody's."""
 
+    only_classes: ClassVar[bool] = True  # targets that are no classes are refused before the first round
     lam: Annotated[float, Field(ge=0, description="strength of the pull to the centroids")] = 1.0
     head_share: Annotated[float, Field(ge=0, lt=1, description="share of a round's steps that train the head")] = 0.2
     broadcast: ClassVar[tuple[str, ...]] = ("w", "c", "known")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import torch
 from pydantic import Field
@@ -64,6 +64,7 @@ class FedRoD(Algorithm):
     logits to which gamma log n_ic is added, which for cross entropy is the balanced softmax. A newcomer fits h_i to the
     body and g it is given. Needs labels that are classes, and a head that is one linear layer."""
 
+    only_classes: ClassVar[bool] = True  # targets that are no classes are refused before the first round
     gamma: Annotated[float, Field(ge=0, description="power of the label counts in the balanced softmax")] = 1.0
 
     def bind(self, task: Task) -> Self:

@@ -72,6 +72,7 @@ class KnnPer(Algorithm):
     stored where there is batch norm, since no pass over it is made. Private weights, if there are any, make one more
     pass before the rows are stored. Predictions are logarithms of the mixture, which a softmax turns into it."""
 
+    only_classes: ClassVar[bool] = True  # targets that are no classes are refused before the first round
     lam: Annotated[float, Field(ge=0, le=1, description="weight of the neighbours' vote")] = 0.5
     k: Annotated[int, Field(ge=1, description="how many neighbours vote")] = 10
     adapt_epochs: ClassVar[int] = 1  # each row is stored once
