@@ -360,7 +360,8 @@ class Battery:
         for path, v in flatten({"server": state.server, "private": state.privates[6]}).items():
             assert torch.isfinite(v).all(), f"{path} is not finite"
         stacked = self.train(alg, federation, training, maker=Stacked)
-        _same(stacked.server, state.server, 1e-9, "the server's state of engine stacked")
+        # an adaptive step is nearly the sign of a gradient at first, which magnifies the rounding of a small one
+        _same(stacked.server, state.server, 1e-7, "the server's state of engine stacked")
 
     def neutral(self, neutral: Algorithm, tolerance: float) -> None:
         training = _TRAINING.model_copy(update={"weight_decay": 0.01})

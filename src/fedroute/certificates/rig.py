@@ -97,7 +97,7 @@ def train(
 
 
 def _fail(message: str) -> None:
-    raise RuntimeError(message)
+    raise AssertionError(message)
 
 
 def gap(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
