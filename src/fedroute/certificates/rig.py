@@ -96,8 +96,12 @@ def train(
     return alg, state
 
 
+class LeftOut(RuntimeError):
+    """A client was left out of a round in which nobody was meant to be."""
+
+
 def _fail(message: str) -> None:
-    raise AssertionError(message)
+    raise LeftOut(message)
 
 
 def gap(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
