@@ -122,9 +122,8 @@ class Algorithm:
         return {**server["w"], **private["w"]}
 
     def adapt(self, ctx: Context, batches: Iterable[Batch]) -> Tree:
-        """The private state of a client that looks at its own data without taking part: a newcomer's, and, for
-        an algorithm that sets `adapt_epochs`, everybody's before predicting. By default what it keeps after a round
-        in which the shared weights stay as they are: the private weights fitted to them."""
+        """The private state of a client that looks at its own data without taking part: a newcomer's, and, with
+        `adapt_epochs`, everybody's before predicting. By default the private weights fitted to the shared ones."""
         if not flatten(ctx.private):
             return ctx.private
         carry = self.begin(ctx)
