@@ -24,7 +24,7 @@ def build(job: Job) -> tuple[Train, Callable[[], nn.Module]]:
     nhwc = job.options.channels_last and any(isinstance(m, nn.Conv2d) for m in job.model.modules())
     x, y, model = job.plan.x, job.plan.y, job.model
     if nhwc:
-        x, model = x.to(memory_format=torch.channels_last), model.to(memory_format=torch.channels_last)  # type: ignore
+        x, model = x.to(memory_format=torch.channels_last), model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch lacks this overload
     optimizer = torch.optim.SGD(model.parameters(), lr=LR, fused=job.options.fused)
     batch = job.workload.batch
 

@@ -73,7 +73,7 @@ class Adaptive(Optimizer):
         return {"m": zeros(w), "v": {k: torch.full_like(x, self.initial) for k, x in w.items()}}
 
     def second(self, v: Tensor, g: Tensor) -> Tensor:
-        raise NotImplementedError(type(self).__name__)
+        raise NotImplementedError(type(self).__name__)  # abstract: Adam, Yogi and Adagrad differ in it
 
     def moments(self, g: Weights, state: Tree) -> tuple[Weights, Weights]:
         m = {k: torch.lerp(state["m"][k], x, 1 - self.beta1) for k, x in g.items()}

@@ -56,7 +56,7 @@ class Recipe:
     ] = None
 
     def make(self, rows: Rows) -> Net:
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: each recipe makes its own net
 
 
 @dataclass(frozen=True, kw_only=True)
