@@ -54,7 +54,7 @@ def chain_of(task: Task) -> Chain | None:
     for node in nodes:
         if node.all_input_nodes != [node.prev]:
             return None
-        match _kind(module, node):
+        match kind_of(module, node):
             case "linear":
                 bias = None if module.get_submodule(node.target).bias is None else f"{node.target}.bias"
                 layers.append(Layer(f"{node.target}.weight", bias))
@@ -70,7 +70,8 @@ def chain_of(task: Task) -> Chain | None:
     return Chain(tuple(layers), flattens) if names and sorted(names) == sorted(task.names) else None
 
 
-def _kind(module: nn.Module, node: fx.Node) -> str:
+def kind_of(module: nn.Module, node: fx.Node) -> str:
+    """What a node of a traced module is to a chain: linear, relu, flatten, same (as its input), or "", none of them."""
     m = module.get_submodule(str(node.target)) if node.op == "call_module" else None
     if type(m) is nn.Linear:
         return "linear"

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from fedroute.core import Algorithm, Batch, Context
 from fedroute.data.federation import Federation
 from fedroute.engines.base import Answer, Work, context
+from fedroute.engines.by_hand import by_hand
 from fedroute.engines.gradient import as_tree, by_autograd, leaves, mapped, with_gradients
 from fedroute.engines.kernels import ByChain, Plan, chain_for, descend, is_plain
 from fedroute.engines.sequential import answer
@@ -42,6 +43,7 @@ class Stacked:
         self.plain = self.chain is not None and is_plain(algorithm)
         self.gradients = ByChain(self.chain) if self.chain else by_autograd(algorithm)
         self.twin = with_gradients(algorithm, self.gradients)
+        self.quick = by_hand(algorithm)  # for clients that go one after the other
         self.declined = draws(algorithm.task.module)
         if algorithm.own:
             self.declined = "each client is sent something of its own"
@@ -56,7 +58,7 @@ class Stacked:
                 self.declined = traceback.format_exc()
         for client in work.clients:
             known = done.pop(client, None)
-            yield known or answer(self.algorithm, self.federation, server, privates[client], client, work)
+            yield known or answer(self.quick, self.federation, server, privates[client], client, work)
 
     def close(self) -> None:
         pass

@@ -28,6 +28,7 @@ from fedroute.core import Algorithm
 from fedroute.data.federation import Federation
 from fedroute.engines.allocator import keep_memory
 from fedroute.engines.base import Answer, Work
+from fedroute.engines.by_hand import by_hand
 from fedroute.engines.frames import Packed, pack, receive, send
 from fedroute.engines.sequential import answer
 from fedroute.errors import InputError, RunFailed
@@ -271,6 +272,7 @@ def _serve(source: socket.socket, parent: int, job: tuple[Algorithm, Federation]
     keep_memory()
     with suppress(EOFError, OSError):
         algorithm, federation = job or pickle.loads(receive(source)[0])
+        algorithm = by_hand(algorithm)
         send(source, "ready")
         server: Tree = {}
         while True:
