@@ -1,6 +1,9 @@
 """Writes the tables of the docs that say what the code already knows: `python docs/make_tables.py` (make docs)."""
 
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from fedroute.algorithms import describe
 from fedroute.models import MODELS
@@ -24,6 +27,35 @@ def algorithms() -> str:
     return "\n".join(lines)
 
 
+EXAMPLES = """## An example of each
+
+Complete configs, with every option of the algorithm at its default. Each runs in seconds: write it into a file and
+`fedroute run FILE --out DIR`. `[norm]`, `[head]` or `[body]` in `private` keep these weights at their client.
+
+"""
+
+
+def examples() -> str:
+    """A config of each algorithm that runs on the bundled digits."""
+    return EXAMPLES + "\n\n".join(f"### {row['name']}\n\n```yaml\n{example(row)}```" for row in describe())
+
+
+def example(row: dict[str, Any]) -> str:
+    options = {o["name"]: o["default"] for o in row["options"]}
+    parts: dict[str, dict[str, Any]] = {
+        "federation": {"source": "bundled", "name": "digits"},
+        "model": {"name": "mlp_bn", "hidden": [32]},
+        "algorithm": {"name": row["name"], **options},
+        "training": {"rounds": 5, "local_epochs": 1, "batch_size": 32, "lr": 0.1},
+    }
+    return "".join(f"{part}: {_flow(value)}\n" for part, value in parts.items())
+
+
+def _flow(value: dict[str, Any]) -> str:
+    text: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000)
+    return text.strip()
+
+
 def models() -> str:
     lines = ["## Models", "", "| name | what it is | options |", "|---|---|---|"]
     for name, model in MODELS.items():
@@ -38,7 +70,7 @@ def _default(value: object) -> str:
 
 
 def page() -> str:
-    return HEAD + algorithms() + "\n\n" + models() + "\n"
+    return HEAD + "\n\n".join((algorithms(), models(), examples())) + "\n"
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ NAMES = (
     "fedbn_digits",
     "both_skews",
     "scaffold_sampled",
+    "scaffold_cifar10",
     "near_iid",
     "niid_bench",
     "pfllib",

@@ -113,8 +113,8 @@ def _arm(
 
 
 def _fit(setting: Setting, algorithm: dict[str, Any], t: Training, f: Federation, seed: int) -> Run:
-    model, engine = dict(setting.model), {"name": "stacked"}
-    return fedroute.fit(f, model, algorithm, training=t, seed=seed, engine=engine, log=lambda text: None)
+    model = dict(setting.model)
+    return fedroute.fit(f, model, algorithm, training=t, seed=seed, engine=setting.engine, log=lambda text: None)
 
 
 def _validation(run: Run) -> float:

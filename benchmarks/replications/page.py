@@ -1,6 +1,12 @@
-"""The results as the tables of docs/replications.md: `python -m benchmarks.replications.page` prints them."""
+"""The results as the tables of docs/replications.md: `python -m benchmarks.replications.page` prints them, and with
+`--write` renews the page's first table and adds a chapter for each result that has none; what is said of them stays."""
 
 import json
+import re
+import sys
+import textwrap
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from benchmarks.replications.measure import RESULTS
@@ -63,6 +69,35 @@ def budget(part: dict[str, Any]) -> str:
     )
 
 
+def renewed(text: str) -> str:
+    """The page with the summary of the results as they are, and a chapter for each that it lacks."""
+    found = results()
+    text = re.sub(r"\| setting \|.*?\n\n", lambda _: summary() + "\n\n", text, count=1, flags=re.S)
+    for name, parts in found.items():
+        if f"`python -m benchmarks.replications {name}`" not in text:
+            text = f"{text.rstrip()}\n\n{chapter(name, parts)}"
+    return text
+
+
+def chapter(name: str, parts: list[dict[str, Any]]) -> str:
+    """A replication as a chapter: what it is, and of each part the setting, what differs, and the table."""
+    module = import_module(f"benchmarks.replications.{name}")
+    about = textwrap.fill(" ".join((module.__doc__ or "").split()), 120)
+    lines = [f"## {module.TITLE}", f"`python -m benchmarks.replications {name}`", about]
+    for part in parts:
+        differs = "\n".join(textwrap.fill(d, 120, initial_indent="- ", subsequent_indent="  ") for d in part["differs"])
+        said = textwrap.fill(f"{part['about']}.", 120)
+        lines += [
+            f"### {part['setting']}",
+            said,
+            budget(part),
+            "Differs from the published setting:",
+            differs,
+            table(part),
+        ]
+    return "\n\n".join(lines) + "\n"
+
+
 def _published(numbers: list[dict[str, Any]]) -> str:
     return "; ".join(f"{p['value']:.2f} ({p['checked']})" for p in numbers) or "-"
 
@@ -71,7 +106,11 @@ def _interval(row: dict[str, Any]) -> str:
     return "[{:.1f}, {:.1f}]".format(*row["interval"]) if row["interval"] else "one value"
 
 
-if __name__ == "__main__":
+PAGE = Path(__file__).parents[2] / "docs" / "replications.md"
+
+if __name__ == "__main__" and "--write" in sys.argv:
+    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+elif __name__ == "__main__":
     print(summary() + "\n")
     for name, parts in results().items():
         for part in parts:

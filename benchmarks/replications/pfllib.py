@@ -8,6 +8,7 @@ from benchmarks.replications.setting import Arm, Kind, Published, Setting
 from fedroute.data.federation import Federation
 from fedroute.data.spec import Dirichlet, Split
 
+TITLE = "CIFAR-10 among twenty clients, personal models"
 BOARD = "PFLlib leaderboard, {}, Dirichlet(0.1)"
 NUMBERS = {"fedavg": (31.89, 85.85), "fedrep": (52.39, 97.56), "ditto": (52.87, 97.47), "pfedme": (47.34, 97.25)}
 OPTIONS: dict[str, dict[str, Any]] = {"pfedme": {"lam": 15.0, "inner_lr": 0.02, "inner_steps": 3}}
@@ -46,6 +47,7 @@ PARTS = (
             "3,000 images to train on and 20 rounds, published the whole set and the best of 2,000 rounds on test rows",
             "a smaller net than the leaderboard's 4-layer CNN; options are not tuned",
         ),
+        engine="sequential",
         seeds=2,
     ),
 )

@@ -38,7 +38,8 @@ class Setting:
     training: the budget all arms share; quick: what a trial run changes in it. measure: over clients, each counting
     once ("mean") or by its test rows ("weighted", which is all right answers over all rows). differs: in what our run
     is not the published one. pairs: arms whose difference is taken seed by seed, as "arm/kind". redrawn: whether seeds
-    draw wholly new data, and not another split of the same rows."""
+    draw wholly new data, and not another split of the same rows. engine: by name; convolutions on a CPU are faster one
+    client after the other."""
 
     name: str
     about: str
@@ -52,3 +53,4 @@ class Setting:
     pairs: tuple[tuple[str, str], ...] = ()
     seeds: int = 3
     redrawn: bool = False
+    engine: str = "stacked"

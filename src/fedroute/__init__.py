@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fedroute.core import Algorithm, Context
     from fedroute.data.federation import Federation
+    from fedroute.profile.profile import profile
+    from fedroute.router.router import Router
     from fedroute.task import Task
     from fedroute.training import fit
 
@@ -14,13 +16,16 @@ _HOME = {
     "Algorithm": "core",
     "Context": "core",
     "Federation": "data.federation",
+    "Router": "router.router",
     "Task": "task",
     "fit": "training",
+    "profile": "profile",
 }
-__all__ = ["Algorithm", "Context", "Federation", "Task", "fit"]
+__all__ = ["Algorithm", "Context", "Federation", "Router", "Task", "fit", "profile"]
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'fedroute' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"fedroute.{_HOME[name]}"), name)
+    home = importlib.import_module(f"fedroute.{_HOME[name]}")
+    return home if _HOME[name] == name else getattr(home, name)  # a package that can be called

@@ -368,7 +368,7 @@ class Battery:
         federation = _federation()
         got = self.train(prepare(neutral, network(), training), federation, training)
         fedavg = replace(FedAvg(), private=neutral.private)
-        training = training.model_copy(update={"weighting": Weighting(by=neutral.weighting)})
+        training = training.model_copy(update={"weighting": Weighting(by=neutral.weighting or "uniform")})
         want = self.train(prepare(fedavg, network(), training), federation, training)
         _same(got.server["w"], want.server["w"], tolerance, "the shared weights")
 

@@ -84,7 +84,7 @@ def naming(file: Path) -> Iterator[None]:
     try:
         yield
     except InputError as e:
-        if re.match(r"(federation|model|algorithm|training|engine)\b", str(e)):
+        if re.match(r"(federation|model|algorithm|training|router|engine)\b", str(e)):
             raise InputError(f"{file}: {e}") from e
         raise
 
@@ -228,6 +228,93 @@ def compare(
 
 
 @command
+def route(
+    folder: Folder,
+    queries: Annotated[
+        Path, typer.Option("--input", metavar="FILE", help="CSV, Parquet, .npz or images: a query a row.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Which client answers a query, what, how sure, why, and who is next in line; or that no client fits."""
+    from fedroute import jobs
+    from fedroute.report.terminal import routes_table
+
+    found, notes = jobs.route(folder, queries)
+    for note in notes:
+        print(note, file=sys.stderr)
+    show(found, as_json, lambda: routes_table(found))
+
+
+@command
+def profile(
+    federation: Annotated[str, typer.Argument(metavar="FEDERATION", help="A YAML file, or bundled:NAME.")],
+    out: Annotated[Path | None, typer.Option(help="Also write the page here: a folder, or a file.html.")] = None,
+    lang: Annotated[str, typer.Option(help="The language of words and page: en or zh.")] = "en",
+    seed: Annotated[int, typer.Option(help="Draws splits, and the rows that are looked at.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """How the clients differ, how sure that is, and what is sick in their data."""
+    from fedroute.report.profile_page import language, write_profile
+    from fedroute.report.profile_words import told as in_words
+
+    lang = language(lang)
+    from fedroute.data.load import load_federation
+    from fedroute.profile.profile import profile as profiled
+
+    found = profiled(load_federation(federation, seed), seed).row()
+    show(found, as_json, lambda: print(in_words(found, lang)))
+    if out is not None:
+        print(f"page: {write_profile(found, out, lang)}", file=sys.stderr)
+
+
+@command
+def advise(
+    federation: Annotated[
+        str, typer.Argument(metavar="FEDERATION", help="A YAML file, whose model and training count, or bundled:NAME.")
+    ],
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Run it, the runner-up, FedAvg and alone head to head on validation rows.")
+    ] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="Of the proof.")] = 3,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Of the proof; by default the file's, 20 at most.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Draws splits and runs; by default that of the file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What to train and why, what it costs, and what would change that; with --prove, whether it is so."""
+    from fedroute.advise.job import advise_job
+    from fedroute.advise.words import told as in_words
+
+    interruptible()
+    with ProgressOnStderr() as p:
+        found = advise_job(federation, prove=prove, seeds=seeds, rounds=rounds, seed=seed, progress=p.show, log=p.say)
+    show(found.row(), as_json, lambda: print(in_words(found)))
+
+
+@command
+def tune(
+    config: ConfigFile,
+    out: Annotated[Path, typer.Option(help="The folder of the study; the same command again goes on with it.")],
+    trials: Annotated[int, typer.Option(min=1, help="How many in all, those that have ended among them.")] = 30,
+    over: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Only these, such as lr,lam; by default all there are.")
+    ] = None,
+    overrides: Overrides = None,
+    as_json: Json = False,
+) -> None:
+    """Find learning rate, steps, the algorithm's numbers and private roles by trial, on validation rows."""
+    from fedroute.advise.tune import told as in_words
+    from fedroute.advise.tune import tune as tuned
+    from fedroute.config import load
+
+    interruptible()
+    with ProgressOnStderr() as p, naming(config):
+        names = [name.strip() for name in over.split(",") if name.strip()] if over else []
+        found = tuned(load(config, overrides or ()), out, trials=trials, over=names, progress=p.show, log=p.say)
+    show(found, as_json, lambda: print(in_words(found)))
+    print(f"best config: {out / 'best.yaml'}", file=sys.stderr)
+
+
+@command
 def report(folder: Folder, as_json: Json = False) -> None:
     """Write report.html of a run or a comparison anew."""
     from fedroute import jobs
@@ -237,17 +324,35 @@ def report(folder: Folder, as_json: Json = False) -> None:
 
 
 @command
-def manifest(config: ConfigFile, overrides: Overrides = None, as_json: Json = False) -> None:
-    """What leaves a client, tensor by tensor."""
+def manifest(
+    config: ConfigFile,
+    overrides: Overrides = None,
+    say: Annotated[bool, typer.Option("--say", help="Instead, what each client counts in the mean.")] = False,
+    as_json: Json = False,
+) -> None:
+    """What leaves a client, tensor by tensor, and what each client counts."""
     from fedroute import jobs
     from fedroute.config import load
 
     with naming(config):
-        rows = jobs.manifest(load(config, overrides or ()))
+        rows, says, said = jobs.preview(load(config, overrides or ()))
+    if not as_json:
+        print("\n".join(said), file=sys.stderr)
+    if say:
+        columns = ("client", "rows", "effective", "by_rows", "say", "rounds")
+        cells = [[s["client"], s["rows"], s["effective"], *(share(s[k]) for k in columns[3:5]), s["rounds"]]
+                 for s in says]  # fmt: skip
+        show(says, as_json, lambda: table("What each client counts in the mean", columns, cells))
+        return
     up, down = (sum(r[k] for r in rows if r["leaves"] or k != "bytes") for k in ("bytes", "down_bytes"))
-    title = f"A client sends {up:,} bytes a round and gets {down:,}"
+    leaving = sum(r["leaves"] for r in rows)
+    title = f"{leaving} of {count(len(rows), 'tensor')} leave a client: {up:,} bytes up a round, and {down:,} down"
     lines = [(r["tensor"], r["role"], "leaves" if r["leaves"] else "stays", f"{r['bytes']:,}") for r in rows]
     show(rows, as_json, lambda: table(title, ("tensor", "role", "", "bytes"), lines))
+
+
+def share(part: float | None) -> str:
+    return "n/a" if part is None else f"{part:.1%}"
 
 
 @command
@@ -305,7 +410,13 @@ def sources(as_json: Json = False) -> None:
 def finish(done: "Run", out: Path, as_json: bool, told: Callable[[], None] = lambda: None) -> None:
     def human() -> Any:
         told()
-        return done.ledger.table()
+        if not done.routing:
+            return done.ledger.table()
+        from rich.console import Group
+
+        from fedroute.report.terminal import routing_table
+
+        return Group(done.ledger.table(), "", routing_table(done.routing))
 
     from fedroute.run_directory import RunDirectory
 

@@ -15,10 +15,10 @@ from pydantic.fields import FieldInfo
 
 from fedroute.errors import InputError
 from fedroute.robust import Robust
+from fedroute.router.spec import RouterSpec
 from fedroute.weighting import Weighting
 
 LATER = {
-    "router": "there is no router in this version: take the part `router` out",
     "privacy": "there is no privacy transform in this version, and none is applied: take the part `privacy` out",
 }
 EXAMPLES = {
@@ -38,6 +38,10 @@ def _named(value: Any) -> Any:
 
 def _ruled(value: Any) -> Any:
     return {"rule": value} if isinstance(value, str) else value
+
+
+def _kind(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
 
 
 class Training(Part):
@@ -82,10 +86,18 @@ class Training(Part):
 
 
 class Engine(Part):
-    """`engine:` what computes the rounds. workers: processes, by default one a core."""
+    """`engine:` what computes the rounds. workers: processes, by default one a core. timeout: seconds after which a
+    client of engine workers is given up; by default it may take as long as it needs."""
 
     name: Literal["auto", "sequential", "stacked", "workers"] = "auto"
     workers: int | None = Field(None, ge=1)
+    timeout: float | None = Field(None, gt=0)
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if self.timeout and self.name != "workers":
+            raise ValueError(f"timeout belongs to name: workers; {self.name} cannot give up a client that hangs")
+        return self
 
 
 class Config(Part):
@@ -95,8 +107,19 @@ class Config(Part):
     model: Annotated[dict[str, Any], BeforeValidator(_named)]
     algorithm: Annotated[dict[str, Any], BeforeValidator(_named)]
     training: Training = Training()
+    router: Annotated[RouterSpec | None, BeforeValidator(_kind)] = None
     engine: Annotated[Engine, BeforeValidator(_named)] = Engine()
     seed: int = Field(0, ge=0)
+
+    @model_validator(mode="after")
+    def _branch(self) -> Self:
+        drm = self.router and (self.router.kind == "drm" or "branch" in self.router.input)
+        if drm and self.algorithm.get("name") != "feddrm":
+            raise ValueError(
+                f"router: the branch is trained by algorithm feddrm, and this is {self.algorithm.get('name')}; take "
+                "`algorithm: feddrm`, or `router: auto`, which goes with any algorithm"
+            )
+        return self
 
     def resolved(self) -> dict[str, Any]:
         """Plain values, complete: every default is filled in. A file of it loads as an equal Config."""
@@ -214,7 +237,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}{_mark(e)}{quote}") from None
     if not isinstance(document, dict):
         raise InputError(f"{path}: no config: it has the parts {', '.join(Config.model_fields)}, each as `part: ...`")
-    for part in ("federation", "model", "algorithm", "engine"):
+    for part in ("federation", "model", "algorithm", "router", "engine"):
         if isinstance(document.get(part), str):
             document[part] = _shorthand(part, document[part])
     return document
@@ -224,7 +247,7 @@ def _shorthand(part: str, text: str) -> dict[str, Any]:
     if part == "federation":
         source, _, name = text.partition(":")
         return {"source": source, "name": name} if name else {"source": text}
-    return {"name": text}
+    return _kind(text) if part == "router" else {"name": text}
 
 
 def _mark(e: Any) -> str:

@@ -41,7 +41,7 @@ class Algorithm:
     own: ClassVar[tuple[str, ...]] = ()  # keys with leaves (N, ...), of which client i sees row i alone
     reduce: ClassVar[str] = "mean"  # or "stack": aggregate gets every update, (n, ...), with "client" and "say", (n,)
     sends: ClassVar[dict[str, str]] = {"dw": "change of the shared weights"}  # what an update is made of
-    weighting: ClassVar[str] = "examples"  # how clients are weighted where the config does not say
+    weighting: ClassVar[str] = "examples"  # how clients are weighted where the config does not say; "": not at all
     uncapped: ClassVar[str] = ""  # why the config must not cap a client's say, where it must not
 
     def bind(self, task: Task) -> Self:

@@ -21,6 +21,7 @@ def config(algorithm: str) -> dict[str, Any]:
         "training": {
             "rounds": 25, "local_epochs": 1, "batch_size": 16, "lr": 0.05, "momentum": 0.9, "evaluate_every": 1,
         },
+        "router": {"kind": "lda", "random_features": 0} if algorithm == "fedper" else None,
         "seed": 0,
     }  # fmt: skip
 
@@ -60,7 +61,26 @@ def told(one: "Run", own: "Run", out: Path) -> str:
             *lines,
             f"Better off with their own last layer than alone: {counts['yes']} yes, {counts['no']} no, "
             f"{counts['unclear']} unclear (intervals are for few rows, and wide).",
+            *_routed(single, own),
             f"The other run, with one model for all, is in {out / GLOBAL}.",
             "",
         ]
     )
+
+
+def _routed(single: dict[str, Any], own: "Run") -> list[str]:
+    """What a scan from outside gets that does not say which office it is from."""
+    if not own.routing:
+        return []
+    shares, rule = own.routing["system_accuracy"], own.routing["rule"]
+    names = {
+        f"sent to an office ({rule})": shares[rule],
+        "one model for all (fedavg)": single["global"]["weighted"],
+        "majority of all offices": shares["vote"],
+        "any office": shares["random"],
+    }
+    return [
+        "The same test scans, none saying which office it is from; the router names the right office for "
+        f"{own.routing['client_accuracy']:.0%}:",
+        *(f"  {name:<28}{share:.3f}" for name, share in names.items()),
+    ]

@@ -1,12 +1,27 @@
 """What weights say of a batch, without a gradient."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedroute.core import Algorithm, Batch, Context
 from fedroute.tree import Weights
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """The module in eval mode and no gradients; afterwards every submodule is in the mode it was in."""
+    training = [m for m in module.modules() if m.training]
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for m in training:
+            m.training = True
 
 
 def output(alg: Algorithm, w: Weights, batch: Batch) -> Any:

@@ -69,18 +69,44 @@ def resume(
         return _train(config, federation or _load(config), directory, True, alone_run, progress, log)
 
 
+def route(folder: Path, queries: Path) -> tuple[dict[str, Any], list[str]]:
+    """({run, rule, queries: [{client, answer, score, reason, runner_up, ...}]}, notes): what the router of the run in
+    `folder` says of the queries in a file. Needs nothing but the folder.
+
+    Raises InputError where the run has no router, or the file is not what the models read: file, column, mend."""
+    from fedroute.config import load
+    from fedroute.data.queries import read_queries
+    from fedroute.router.router import Router
+
+    router = Router.load(folder)
+    config = folder / "config.yaml"
+    x, notes = read_queries(queries, router.form, load(config).federation if config.exists() else None)
+    routed = router.route(x)
+    return {"run": str(folder), "router": router.kind, "rule": router.rule, "queries": routed.rows()}, notes
+
+
 def manifest(config: "Config") -> list[dict[str, Any]]:
     """What leaves a client in a round, tensor by tensor: {tensor, role, leaves, bytes, ...}."""
+    return preview(config)[0]
+
+
+def preview(config: "Config") -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
+    """What a run would do, before any training: (what leaves a client, as `manifest`; each client's say, {client, rows,
+    effective, by_rows, rounds, say}; what is to be said of it)."""
     from fedroute.algorithms import make
     from fedroute.core import Task
     from fedroute.manifest import manifest as entries
     from fedroute.models import build
-    from fedroute.rounds import prepare
+    from fedroute.rounds import judged, prepare
+    from fedroute.say import announce, planned
     from fedroute.task import loss_for
 
-    federation = _load(config)
+    federation, t = _load(config), config.training
     task = Task(*build(config.model, federation, config.seed), loss_for(federation.y))
-    return [e.row() for e in entries(prepare(make(config.algorithm), task, config.training), federation)]
+    algorithm = prepare(make(config.algorithm), task, t)
+    says = planned(algorithm, federation, t, config.seed, copies=True)
+    sent = [e.row() for e in entries(algorithm, federation, judged(algorithm, federation, t))]
+    return sent, [s._asdict() for s in says], announce(says, algorithm, federation, t)
 
 
 def _load(config: "Config") -> "Federation":
@@ -115,6 +141,7 @@ def _train(
             training=config.training,
             seed=config.seed,
             engine=config.engine.model_dump(exclude_none=True),
+            router=config.router,
             out=directory.path,
             resume=resume,
             progress=progress,

@@ -6,7 +6,7 @@ import torch
 
 from fedroute.core import Algorithm, Context, run_client
 from fedroute.data.federation import Federation
-from fedroute.engines.base import Work, context
+from fedroute.engines.base import QUALITY_BYTES, Work, context
 from fedroute.tree import flatten
 
 WEIGHTS = ("w", "dw")  # the keys under which trees carry the model's weights and their change
@@ -32,13 +32,14 @@ class Entry(NamedTuple):
         return self._asdict()
 
 
-def manifest(algorithm: Algorithm, federation: Federation | None = None) -> list[Entry]:
+def manifest(algorithm: Algorithm, federation: Federation | None = None, judged: bool = False) -> list[Entry]:
     """What one client sends, gets and keeps in one round of a bound algorithm: model weights in their order, then what
     else there is.
 
     It runs a round without steps and looks at the update, the broadcast and the private state. So the bytes of the
     entries that leave add up to those of a real update, and the down_bytes to those of a real broadcast. federation:
-    only its number of clients counts, for algorithms whose broadcast grows with it."""
+    only its number of clients counts, for algorithms whose broadcast grows with it. judged: whether clients send their
+    quality too, as with weighting by validation: one number, beside the update."""
     w = algorithm.task.init()
     sizes = federation.sizes() if federation else torch.ones(1, dtype=torch.int64)
     server, private = algorithm.init(w, sizes), algorithm.init_client(w)
@@ -49,11 +50,12 @@ def manifest(algorithm: Algorithm, federation: Federation | None = None) -> list
     travels = up.keys() | down.keys()
     stays = {k if k in w and k not in travels else f"private/{k}": n for k, n in stays.items()}
     extra = [k for k in [*up, *down, *stays] if k not in w]
-    return [
+    found = [
         _entry(k, algorithm.task.roles, up.get(k), down.get(k), stays.get(k))
         for k in dict.fromkeys([*w, *extra])
         if k in travels or k in stays
     ]
+    return found + [Entry("quality", "state", True, QUALITY_BYTES, "up")] * judged
 
 
 def _sizes(tree: dict[str, Any]) -> dict[str, int]:

@@ -18,22 +18,24 @@ class Quarantined(NamedTuple):
     reason: str
 
 
-def fault(answer: Answer, pattern: Tree, bound: float = BOUND, planned: int | None = None) -> str:
+def fault(answer: Answer, pattern: Tree, bound: float = BOUND, planned: int | None = None, judged: bool = False) -> str:
     """Why this answer must stay out, or "".
 
     pattern: an update of the declared form, whose values do not matter. bound: the largest magnitude a value may have;
     a variance, which is a square, may have its square. (A weight that is of use is below 100 or so; 1e6 leaves room
     for statistics of columns that nobody scaled, and stays far from where float32 sums lose the others' digits.)
-    planned: the steps this client was asked for.
+    planned: the steps this client was asked for. judged: whether it was asked for its quality.
 
     Refused: a client that raised; missing, renamed or undeclared tensors; another shape or dtype; NaN or Inf, also in
     the private state that it would go on from; a value beyond the bound; a step count below 0 or over what was
-    planned."""
+    planned; a quality outside of 0..1."""
     if answer.error:
         return "raised " + answer.error.strip().rpartition("\n")[2]
     if answer.steps < 0 or (planned is not None and answer.steps > planned):
         asked = "" if planned is None else f", asked for {planned}"
         return f"claims {answer.steps} {noun(answer.steps, 'step')}{asked}"
+    if judged and (answer.quality is None or not 0 < answer.quality <= 1):
+        return f"claims a quality of {answer.quality}: it lies above 0 and is at most 1"
     if not isinstance(answer.update, dict):
         return f"sent a {type(answer.update).__name__} and no update"
     got, want = flatten(answer.update), flatten(pattern)

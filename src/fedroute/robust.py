@@ -60,9 +60,9 @@ class RobustMean:
 
     def __init__(self, robust: Robust, weighting: "Weighting", trainable: "Container[str]") -> None:
         self.robust, self.weighting, self.trainable = robust, weighting, trainable
-        self.updates, self.sizes = list["Tree"](), list[int]()
+        self.updates, self.sizes = list["Tree"](), list[float]()
 
-    def add(self, update: "Tree", client: int, size: int) -> None:
+    def add(self, update: "Tree", client: int, size: float) -> None:
         self.updates.append(update)
         self.sizes.append(size)
 
@@ -91,7 +91,8 @@ class RobustMean:
         lengths = torch.stack([v.flatten(1).double().square().sum(1) for k, v in stacked["dw"].items()
                                if k in self.trainable]).sum(0).sqrt()  # fmt: skip
         bound = self.robust.bound or float(_median(lengths))
-        say = self.weighting.say(torch.tensor(self.sizes)) * (bound / lengths.clamp(min=1e-300)).clamp(max=1)
+        sizes = torch.tensor(self.sizes, dtype=torch.float64)
+        say = self.weighting.say(sizes) * (bound / lengths.clamp(min=1e-300)).clamp(max=1)
         return tree_map(lambda v: torch.tensordot(say.to(v.dtype), v, 1), stacked)
 
 

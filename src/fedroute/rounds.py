@@ -11,13 +11,13 @@ from fedroute.config import Training
 from fedroute.core import Algorithm, Task, run_client
 from fedroute.data.batches import batches
 from fedroute.data.federation import Federation
-from fedroute.engines.base import Engine, Work, context
+from fedroute.engines.base import QUALITY_BYTES, Engine, Work, context
 from fedroute.errors import InputError
 from fedroute.optim import Adam, Optimizer, Sgd, schedule, server_optimizer
 from fedroute.quarantine import Quarantined, fault
 from fedroute.randomness import generator
 from fedroute.robust import RobustMean
-from fedroute.sampling import choose
+from fedroute.sampling import BY_ROWS, choose, number
 from fedroute.tree import Tree, nbytes
 from fedroute.weighting import RunningMean, Stack, Weighting
 from fedroute.words import count
@@ -39,6 +39,7 @@ class State:
     evaluate_every: int = 0  # rounds between evaluations; 0: not yet settled
     engine: str = ""  # which one computes the rounds; "": not yet settled
     losses: list[dict[str, float]] = field(default_factory=list)  # of each round, by client; for sampling: loss
+    quality: dict[str, float] = field(default_factory=dict)  # of each client's last answer; for weighting by validation
 
 
 def prepare(algorithm: Algorithm, task: Task, training: Training) -> Algorithm:
@@ -55,11 +56,27 @@ def prepare(algorithm: Algorithm, task: Task, training: Training) -> Algorithm:
     )
     spec = {"name": t.server_optimizer} if isinstance(t.server_optimizer, str) else t.server_optimizer
     server = server_optimizer(**spec)
-    if t.weighting and t.weighting.cap < 1 and algorithm.uncapped:
-        raise InputError(f"training.weighting.cap: {algorithm.uncapped}; leave the cap out")
+    if t.weighting:
+        _heard(algorithm, t.weighting)
     if t.robust:
         _fits(algorithm, t)
     return replace(algorithm, optimizer=local, server_optimizer=server, server_lr=t.server_lr).bind(task)
+
+
+def _heard(algorithm: Algorithm, weighting: Weighting) -> None:
+    """Raises InputError where a weighting would not do what it says."""
+    if not algorithm.weighting:
+        raise InputError(
+            f"training.weighting: {algorithm.describe()['name']} settles itself what each client counts, and would "
+            "ignore it; leave weighting out, or take fedavg"
+        )
+    if algorithm.uncapped and weighting.cap < 1:
+        raise InputError(f"training.weighting.cap: {algorithm.uncapped}; leave the cap out")
+    if algorithm.uncapped and weighting.by == "validation":
+        raise InputError(
+            f"training.weighting.by: validation changes each client's say from round to round. {algorithm.uncapped}; "
+            "take examples or uniform"
+        )
 
 
 def _fits(algorithm: Algorithm, t: Training) -> None:
@@ -96,12 +113,40 @@ def work_of_round(
     """Who trains on which batches in this round (0-based): a function of seed, round and the clients' names alone; with
     sampling by loss also of the `losses` of the rounds before."""
     lr = t.lr * schedule(t.schedule).factor(round, t.rounds)
+    clients = clients_of_round(federation, t, seed, round, losses)
+    plan = {i: client_batches(algorithm, federation, t, seed, round, i) for i in clients}
+    asked = tuple(i for i in clients if plan[i])
+    return Work(round, seed, lr, asked, plan, judged(algorithm, federation, t))
+
+
+def clients_of_round(
+    federation: Federation, t: Training, seed: int, round: int, losses: Sequence[Mapping[str, float]] = ()
+) -> tuple[int, ...]:
+    """Who is asked in this round (0-based), as `work_of_round` says it."""
     last = {c: loss for past in losses[:round] for c, loss in past.items()} if t.sampling == "loss" else {}
     known = {i: last[c] for i, c in enumerate(federation.clients) if c in last}
     counts = federation.label_counts if t.sampling == "stratified" else None
-    clients = choose(federation.training_sizes(), t.clients_per_round, t.sampling, seed, round, counts, known)
-    plan = {i: client_batches(algorithm, federation, t, seed, round, i) for i in clients}
-    return Work(round, seed, lr, tuple(i for i in clients if plan[i]), plan)
+    return choose(federation.training_sizes(), t.clients_per_round, t.sampling, seed, round, counts, known)
+
+
+def weighting_of(algorithm: Algorithm, federation: Federation, t: Training) -> Weighting:
+    """How answers are weighted: as the config says, else as the algorithm does; but uniformly where clients are drawn
+    in proportion to their rows, for size would count twice, and under a robust rule that counts each client once."""
+    if t.robust and t.robust.rule != "clip":
+        return Weighting(by="uniform")
+    plain = "uniform" if drawn_by_rows(federation, t) or not algorithm.weighting else algorithm.weighting
+    return t.weighting or Weighting(by=plain)
+
+
+def judged(algorithm: Algorithm, federation: Federation, t: Training) -> bool:
+    """Whether each answer comes with its quality."""
+    return weighting_of(algorithm, federation, t).by == "validation" and bool(algorithm.sends)
+
+
+def drawn_by_rows(federation: Federation, t: Training) -> bool:
+    """Whether a client with more rows takes part in more rounds."""
+    sizes = federation.training_sizes()
+    return t.sampling in BY_ROWS and number(sizes, t.clients_per_round) < int((sizes > 0).sum())
 
 
 def client_batches(
@@ -127,24 +172,29 @@ def run_round(
     log: Callable[[str], None] = print,
 ) -> State:
     """The state after this round. Broken answers are quarantined; below quorum the round is void and only counted."""
-    weighting = t.weighting or Weighting(by=algorithm.weighting)
+    weighting = weighting_of(algorithm, federation, t)
     pattern = update_pattern(algorithm, state)
     sizes = weighting.counted(federation)
     raw, needs = weighting.raw(sizes), _enough(t, pattern, work)
     mean: RunningMean | Stack | RobustMean = (Stack if algorithm.reduce == "stack" else RunningMean)(weighting)
     if t.robust and pattern:
         mean = RobustMean(t.robust, weighting, algorithm.task.trainable)
-    privates, losses, up = dict[int, Tree](), dict[int, float](), 0
+    privates, losses, up, found = dict[int, Tree](), dict[int, float](), 0, dict[str, float]()
     quarantined, told, number = list[Quarantined](), set[str](), work.round + 1  # for people rounds count from 1
     for a in engine.run(state.server, state.privates, work):
         planned = len(work.batches[a.client])
-        if reason := fault(a, pattern, t.update_bound, planned) or algorithm.implausible(a.update, planned):
+        broken = fault(a, pattern, t.update_bound, planned, work.judged)
+        if reason := broken or algorithm.implausible(a.update, planned):
             quarantined.append(Quarantined(number, federation.clients[a.client], reason))
             trace = "" if reason in told else a.error  # where many fail alike the first one's traceback serves for all
             log(f"round {number}: {federation.clients[a.client]} left out: {reason}\n{trace}".rstrip())
             told.add(reason)
         else:
-            mean.add(a.update, a.client, int(sizes[a.client]))
+            counts = float(sizes[a.client])
+            if work.judged:
+                found[federation.clients[a.client]] = q = a.quality or 0.0
+                counts, up = counts * q, up + QUALITY_BYTES
+            mean.add(a.update, a.client, counts)
             privates[a.client], losses[a.client], up = a.private, a.loss, up + nbytes(a.update)
     seen = nbytes({k: state.server[k] for k in algorithm.broadcast})
     seen += nbytes({k: state.server[k] for k in algorithm.own}) // len(federation.clients)
@@ -157,6 +207,8 @@ def run_round(
     )
     if t.sampling == "loss":
         state = replace(state, losses=[*state.losses, {federation.clients[i]: v for i, v in losses.items()}])
+    if found:
+        state = replace(state, quality=state.quality | found)
     if len(privates) < needs:
         asked = count(len(work.clients), "client")
         log(f"round {number}: void, {len(privates)} of {asked} answered well; nothing changed")

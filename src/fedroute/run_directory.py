@@ -25,11 +25,13 @@ __all__ = ["RunDirectory", "fingerprint"]
 
 RESULTS = ("metrics.jsonl", "summary.json", "clients.csv", "report.html")
 FILES = (*RESULTS, "config.yaml", "log.txt")
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would compute: a name must not, and gets a ' before it
+ALONE = "checkpoint-alone"  # of the clients trained alone, until the run has ended
 CONFIG_HEADER = "# The complete config of this run, written by fedroute. `fedroute resume` reads it.\n"
 
 
 class RunDirectory:
-    """config.yaml, metrics.jsonl, summary.json, checkpoint/, clients.csv, report.html, log.txt.
+    """config.yaml, metrics.jsonl, summary.json, checkpoint/, router/, clients.csv, report.html, log.txt.
 
     `create` or `open` takes the folder for this process, until `close`, or until the last of this process's objects for
     the folder is gone, or the process has ended, however it ended. A second process gets InputError.
@@ -52,7 +54,7 @@ class RunDirectory:
             if not self._take_over():
                 self.check_free(force)
                 self._take()
-                for name in (*FILES, "checkpoint"):
+                for name in (*FILES, "checkpoint", ALONE, "router"):
                     old = self.path / name
                     shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
         return self
@@ -162,6 +164,14 @@ class RunDirectory:
         self._cut_metrics(last if isinstance(last, int) else None)
         return state
 
+    def save_alone(self, state: "State", fingerprint: Mapping[str, str]) -> None:
+        """A checkpoint of the clients trained alone, as `save_checkpoint`."""
+        save(self.path / ALONE, state, fingerprint)
+
+    def load_alone(self, fingerprint: Mapping[str, str]) -> "State | None":
+        """The state to go on from with them, or None to start anew."""
+        return load_newest(self.path / ALONE, fingerprint, self.say, put_aside=True)
+
     def _cut_metrics(self, last: int | None) -> None:
         """Keeps the lines up to round `last` (None: none)."""
         path = self.path / "metrics.jsonl"
@@ -172,9 +182,12 @@ class RunDirectory:
     # the end
 
     def finish(self, run: "Run") -> None:
-        """summary.json and clients.csv of a run that has ended."""
+        """clients.csv, the router where there is one, and then summary.json of a run that has ended."""
         self.write_ledger(run.ledger.rows())
+        if run.router:
+            run.router.save(self.path)
         self.write_summary(run.summary())
+        shutil.rmtree(self.path / ALONE, ignore_errors=True)
 
     # reading
 
@@ -228,6 +241,8 @@ def _cell(value: object) -> object:
         return f"{value:.6g}" if math.isfinite(value) else "n/a"
     if isinstance(value, list | tuple):
         return "..".join(str(_cell(v)) for v in value)
+    if isinstance(value, str) and value.startswith(FORMULA):
+        return f"'{value}"
     return "n/a" if value is None else value
 
 

@@ -10,6 +10,7 @@ from fedroute.errors import InputError
 from fedroute.randomness import generator
 
 SAMPLINGS = ("all", "uniform", "weighted", "stratified", "loss")
+BY_ROWS = ("weighted", "loss")  # those under which a client with more rows takes part more often
 CANDIDATES = 3  # for each place in a round by loss so many clients are drawn that may have it
 
 
@@ -38,7 +39,7 @@ def choose(
         raise InputError(f"training.sampling: no {sampling!r}; take one of {', '.join(SAMPLINGS)}")
     if sampling == "stratified" and (counts is None or not counts.shape[1]):
         raise InputError("training.sampling: stratified needs labels that are classes; take uniform or weighted")
-    k = math.ceil(share * len(present) - 1e-9) if share <= 1 else int(share)
+    k = number(sizes, share)
     if sampling == "all" or k >= len(present):
         return tuple(present)
     if sampling == "stratified":
@@ -54,6 +55,11 @@ def choose(
         known = losses or {}
         drawn = sorted(drawn, key=lambda i: -known.get(i, math.inf))[:k]  # stable: equals in the order of drawing
     return tuple(sorted(drawn))
+
+
+def number(sizes: Tensor, share: float) -> int:
+    """How many clients a round asks for, of those with rows, as `choose` understands `share`; it may be over them."""
+    return math.ceil(share * int((sizes > 0).sum()) - 1e-9) if share <= 1 else int(share)
 
 
 def _dealt(clients: Sequence[int], rounds: int, counts: Tensor) -> list[list[int]]:

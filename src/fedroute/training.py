@@ -26,15 +26,17 @@ from fedroute.evaluate.ledger import make_ledger
 from fedroute.evaluate.spacing import spacing
 from fedroute.models import adopt, build
 from fedroute.rounds import State, client_batches, prepare, run_round, start, work_of_round
+from fedroute.routing import Asked, route_run, router_spec
 from fedroute.run import Run
 from fedroute.run_directory import RunDirectory, fingerprint
+from fedroute.say import announce, planned
 from fedroute.task import loss_for
 from fedroute.tree import Tree, Weights
-from fedroute.weighting import Weighting, remarks
 
 Progress = Callable[
     [str, int, int, dict[str, Any]], None
 ]  # phase ("train" | "alone"), rounds done, rounds, the newest line
+LOOKED_AT = 200  # rounds by which a run tells each client's say
 
 
 def fit(
@@ -47,6 +49,7 @@ def fit(
     training: Training | None = None,
     seed: int = 0,
     engine: str | dict[str, Any] = "auto",
+    router: Asked = None,
     out: Path | str | None = None,
     resume: bool = False,
     progress: Progress = lambda phase, done, rounds, line: None,
@@ -59,7 +62,8 @@ def fit(
     model: a name or spec of the zoo (see `fedroute models`), or any nn.Module with `roles` (name prefix -> "body",
     "head", ...). loss: by default cross entropy of class codes, squared error where y is numbers. algorithm: a name, a
     spec, or an instance. training: its options, or give them by name: rounds, local_epochs, batch_size, lr, ... (see
-    config.Training for all with their defaults). out: the run directory; with `resume` a run that was interrupted there
+    config.Training for all with their defaults). router: its kind, or options as in router.spec.RouterSpec; it is made
+    after the last round, and is `Run.router`. out: the run directory; with `resume` a run that was interrupted there
     goes on from its last checkpoint to the same end, bit for bit. progress is called after each round, log with a line
     for people. alone_run: the directory of a run of algorithm `alone` that has ended, on the same federation, model,
     training and seed, whose clients then stand in the ledger instead of being trained again where that would be the
@@ -74,6 +78,7 @@ def fit(
         raise InputError(
             f"algorithm.name: {alg.describe()['name']} needs targets that are classes, and these are numbers"
         )
+    asked = router_spec(router, alg, federation)
     directory = RunDirectory(Path(out), fingerprint(federation, alg, t, seed)) if out else None
     say, state = log, None
     if directory:
@@ -83,12 +88,12 @@ def fit(
         if resume:
             say(f"going on after round {state.round}" if state else "no checkpoint yet: going on from the start")
     state = state or start(alg, federation)
+    says = planned(alg, federation, t, seed, LOOKED_AT)
+    for text in announce(says, alg, federation, t):
+        say(text)
     first = work_of_round(alg, federation, t, seed, 0)
     chosen = make_engine(_engine(engine, state), alg, federation, state.server, state.privates, first, say)
     state, began = replace(state, engine=chosen.name), state.round
-    if alg.reduce == "mean" and alg.sends and not t.robust:
-        for remark in remarks(federation, t.weighting or Weighting(by=alg.weighting)):
-            say(remark)
     try:
         loop = _Loop(alg, chosen, federation, t, seed, directory, progress, say)
         state = loop.run(state)
@@ -98,7 +103,7 @@ def fit(
         private_of = _adapted(alg, federation, t, seed, state, dict.fromkeys(state.privates, epochs) | late)
         same = alg.task is task and t.sampling != "loss"  # else other weights, or other clients in a round
         done = Path(alone_run) if alone_run and same else None
-        alone_of = _alone(loop, _engine(engine, state), done) if t.alone else None
+        alone_of = _alone(loop, _engine(engine, state), done, resume) if t.alone else None
         after = time.perf_counter()
         ledger = make_ledger(
             federation,
@@ -117,8 +122,10 @@ def fit(
     privates = {i: private_of(i) for i in state.privates}
     run = Run(
         federation, alg, t, seed, chosen.name, replace(state, privates=privates), ledger, loop.seconds, loop.samples,
-        validation,
+        validation, say=says,
     )  # fmt: skip
+    if asked:
+        route_run(run, asked, model, _global(alg, state), say)
     if directory:
         directory.finish(run)
     return run
@@ -268,20 +275,32 @@ def _adapted(
     return lambda i: privates[i] if i in privates else state.privates[i]
 
 
-def _alone(loop: _Loop, engine: dict[str, Any], done: Path | None) -> Callable[[int], Weights]:
+def _alone(loop: _Loop, engine: dict[str, Any], done: Path | None, resume: bool) -> Callable[[int], Weights]:
     """Every client trained alone on the same batches in the same rounds, and as long at the end where the others adapt:
     the same budget to the step. A newcomer trains in as many rounds as the others on average. done: a run of `alone`
-    that has its weights already."""
+    that has its weights already. It has checkpoints of its own in the run directory, until the run has ended."""
     alg = replace(Alone(), optimizer=loop.alg.optimizer).bind(loop.alg.task)
-    federation, t = loop.federation, loop.t
-    state = _ended(alg, loop, done) if done else start(alg, federation)
+    federation, t, saved = loop.federation, loop.t, time.perf_counter()
+    marks, kept = fingerprint(federation, alg, t, loop.seed), None if done else loop.directory
+    before = kept.load_alone(marks) if kept and resume else None
+    state = _ended(alg, loop, done) if done else before or start(alg, federation)
+    if before:
+        loop.log(f"each client alone: going on after round {state.round}")
     if not done or federation.newcomers:
         own = make_engine(engine, alg, federation, state.server, state.privates, loop.work(0), loop.log)
         try:
-            for r in range(t.rounds):
+            for r in range(0 if done else state.round, t.rounds):
                 if (work := _alone_work(loop, r, bool(done))).clients:
                     state = run_round(alg, own, federation, t, state, work, loop.log)
+                state = replace(state, round=r + 1)
                 loop.progress("alone", r + 1, t.rounds, {})
+                if kept and loop.due(state, saved):
+                    kept.save_alone(state, marks)
+                    saved = time.perf_counter()
+        except KeyboardInterrupt:
+            if kept:
+                kept.save_alone(state, marks)
+            raise
         finally:
             own.close()
     passes = dict.fromkeys(state.privates, adapt_epochs(loop.alg))
@@ -298,7 +317,7 @@ def _alone_work(loop: _Loop, round: int, done: bool) -> Work:
     new = loop.federation.newcomers if turn else ()
     plan = {i: client_batches(loop.alg, loop.federation, loop.t, loop.seed, round, i) for i in new}
     plan = ({} if done else dict(work.batches)) | {i: steps for i, steps in plan.items() if steps}
-    return work._replace(clients=tuple(sorted(i for i in plan if plan[i])), batches=plan)
+    return work._replace(clients=tuple(sorted(i for i in plan if plan[i])), batches=plan, judged=False)
 
 
 def _ended(alg: Algorithm, loop: _Loop, folder: Path) -> State:

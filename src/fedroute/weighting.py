@@ -1,6 +1,6 @@
 """How much each client counts in the mean of the updates: its say."""
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,23 +12,26 @@ if TYPE_CHECKING:  # a config is read without torch
 
 
 class Weighting(BaseModel):
-    """by: "examples" (training rows), "uniform", "power" (rows to the power `power`; 0 is uniform, 1 examples), or
-    "effective" (different training rows: copies count once).
+    """by: "examples" (training rows), "uniform", "power" (rows to the power `power`; 0 is uniform, 1 examples),
+    "effective" (different training rows: copies count once), or "validation" (training rows times quality: exp(-L), L
+    the mean loss, on the client's own validation rows, of the weights that its training ended with; see
+    `engines.quality`. It is computed at the client, and the number alone is sent).
     cap: the largest say one client may have among those who answered; what is over goes to the others in
     proportion. A cap below 1/n for n answers means uniform."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    by: Literal["examples", "uniform", "power", "effective"] = "examples"
+    by: Literal["examples", "uniform", "power", "effective", "validation"] = "examples"
     power: float = Field(0.5, ge=0, le=1)
     cap: float = Field(1.0, gt=0, le=1)
 
     def counted(self, federation: "Federation") -> "Tensor":
-        """(N,) int64, the rows that count for each client; of a newcomer none."""
+        """(N,) int64, the rows that count for each client, before its quality; of a newcomer none."""
         sizes = federation.training_sizes()
         return sizes.minimum(federation.effective_sizes) if self.by == "effective" else sizes
 
     def raw(self, sizes: "Tensor") -> "Tensor":
-        """(n,) float64, not normalised and not capped: a function of each client alone."""
+        """(n,) float64, not normalised and not capped: a function of each client alone. sizes: the rows that count,
+        times the client's quality where that counts."""
         import torch
 
         n = sizes.double()
@@ -51,50 +54,13 @@ class Weighting(BaseModel):
         return p
 
 
-class Say(NamedTuple):
-    """What a weighting makes of one client: rows, different rows, its say by rows alone and its say."""
-
-    client: str
-    rows: int
-    effective: int
-    by_rows: float
-    say: float
-
-
-def effect(federation: "Federation", weighting: Weighting) -> list[Say]:
-    """The say of each client where all answer, beside that which its rows alone would give it."""
-    rows, effective = federation.training_sizes(), Weighting(by="effective").counted(federation)
-    plain, say = Weighting().say(rows), weighting.say(weighting.counted(federation))
-    columns = zip(rows.tolist(), effective.tolist(), plain.tolist(), say.tolist(), strict=True)
-    return [Say(c, *each) for c, each in zip(federation.clients, columns, strict=True)]
-
-
-def remarks(federation: "Federation", weighting: Weighting) -> list[str]:
-    """What a user should know of it before training: a client with over half the say, copies that give it, a cap that
-    takes from some. Nothing where there is nothing to say."""
-    counted = weighting.counted(federation)
-    free = weighting.model_copy(update={"cap": 1.0}).say(counted).tolist()
-    say, said = weighting.say(counted).tolist(), list[str]()
-    for i, name in enumerate(federation.clients):
-        if say[i] > 0.5 and len(say) > 1:
-            rest = max(s for j, s in enumerate(say) if j != i)
-            text = f"weighting: {name} has {say[i]:.1%} of the say, each of the others at most {rest:.1%}"
-            rows, different = int(counted[i]), int(federation.effective_sizes[i])
-            if weighting.by in ("examples", "power") and different < rows / 2:
-                text += f"; of its {rows} rows only {different} are different: see training.weighting.by: effective"
-            said.append(f"{text}; training.weighting.cap bounds it")
-        elif say[i] < free[i] - 1e-9:
-            said.append(f"weighting: the cap leaves {name} {say[i]:.1%} of the say, of {free[i]:.1%}")
-    return said
-
-
 class Stack:
     """The updates themselves, for an algorithm that looks at each: leaves (n, ...), with "client" and "say", (n,)."""
 
     def __init__(self, weighting: Weighting) -> None:
-        self.weighting, self.updates, self.clients, self.sizes = weighting, list["Tree"](), list[int](), list[int]()
+        self.weighting, self.updates, self.clients, self.sizes = weighting, list["Tree"](), list[int](), list[float]()
 
-    def add(self, update: "Tree", client: int, size: int) -> None:
+    def add(self, update: "Tree", client: int, size: float) -> None:
         self.updates.append(update)
         self.clients.append(client)
         self.sizes.append(size)
@@ -105,7 +71,7 @@ class Stack:
         from fedroute.tree import tree_map
 
         stacked = tree_map(lambda *leaves: torch.stack(leaves), *self.updates)
-        return stacked | {"client": torch.tensor(self.clients), "say": self.weighting.say(torch.tensor(self.sizes))}
+        return stacked | {"client": torch.tensor(self.clients), "say": self.weighting.say(_counts(self.sizes))}
 
 
 class RunningMean:
@@ -116,18 +82,16 @@ class RunningMean:
         self.weighting = weighting
         self.total: Tree = {}
         self.weight = 0.0
-        self.sizes: list[int] = []
+        self.sizes: list[float] = []
         self.held: list[Tree] = []
 
-    def add(self, update: "Tree", client: int, size: int) -> None:
-        """`size`: the client's training rows."""
-        import torch
-
+    def add(self, update: "Tree", client: int, size: float) -> None:
+        """`size`: the client's training rows, or what else counts (see `Weighting.raw`)."""
         self.sizes.append(size)
         if self.weighting.cap < 1:
             self.held.append(update)
         else:
-            self._sum(update, float(self.weighting.raw(torch.tensor(size))))
+            self._sum(update, float(self.weighting.raw(_counts([size]))))
 
     def _sum(self, update: "Tree", a: float) -> None:
         from fedroute.tree import tree_map
@@ -140,11 +104,15 @@ class RunningMean:
 
     def value(self) -> "Tree":
         """The mean. The say of those added sums to one."""
-        import torch
-
         from fedroute.tree import tree_map
 
         if self.held:
-            for update, a in zip(self.held, self.weighting.say(torch.tensor(self.sizes)).tolist(), strict=True):
+            for update, a in zip(self.held, self.weighting.say(_counts(self.sizes)).tolist(), strict=True):
                 self._sum(update, a)
         return tree_map(lambda t: t / self.weight, self.total)
+
+
+def _counts(sizes: list[float]) -> "Tensor":
+    import torch
+
+    return torch.tensor(sizes, dtype=torch.float64)

@@ -28,7 +28,22 @@ def test_help_names_every_command_of_this_version_and_no_other(fedroute: Fedrout
     said = fedroute("--help")
     assert said.code == 0
     named = [line.split()[0] for line in said.out.partition("Commands:")[2].splitlines() if line.strip()]
-    expected = ["demo", "run", "resume", "compare", "report", "manifest", "check", "algorithms", "models", "sources"]
+    expected = [
+        "demo",
+        "run",
+        "resume",
+        "compare",
+        "route",
+        "profile",
+        "advise",
+        "tune",
+        "report",
+        "manifest",
+        "check",
+        "algorithms",
+        "models",
+        "sources",
+    ]
     assert sorted(named) == sorted(expected)
 
 
@@ -258,7 +273,7 @@ def test_the_demo(tmp_path: Path, fedroute: Fedroute, monkeypatch: pytest.Monkey
         assert said.code == 0, said.err
         for words in ("one model for all", "each office alone", "clinic", "better off"):
             assert words in said.out
-        assert {p.name for p in out.iterdir()} - {".lock"} == FILES | {demo.GLOBAL}
+        assert {p.name for p in out.iterdir()} - {".lock"} == FILES | {demo.GLOBAL, "router"}
         assert "fedper" in said.out  # the name that the report has
         assert "fedper" in (out / "report.html").read_text()
     summary = json.loads(fedroute("demo", "--out", out, "--json").out)
@@ -269,7 +284,8 @@ def test_the_demo(tmp_path: Path, fedroute: Fedroute, monkeypatch: pytest.Monkey
     assert fedroute("demo", "--out", other).code == 2
 
 
-COMMAND = [sys.executable, "-c", "from fedroute.cli import main; main()"]
+HEEDING = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # also where a parent ignores it
+COMMAND = [sys.executable, "-c", f"{HEEDING}; from fedroute.cli import main; main()"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -328,3 +344,20 @@ def test_a_reader_that_stops_early_is_no_error_to_shout_about(tmp_path: Path) ->
         assert process.stderr is not None
         err = process.stderr.read()
     assert b"Traceback" not in err
+
+
+def test_manifest_says_how_much_leaves_and_what_each_client_counts(
+    tmp_path: Path, config: Path, fedroute: Fedroute
+) -> None:
+    bn = ("--set", "model={name: mlp_bn, hidden: [8]}", "--set", "algorithm=fedbn")
+    said = fedroute("manifest", config, *bn)
+    assert "3 of 8 tensors leave a client" in said.out  # a weight, and the weight and bias of the head
+    assert "say: client_0 33.3%, client_1 33.3%, client_2 33.3% (by examples)" in said.err
+    says = json.loads(fedroute("manifest", config, "--say", "--json").out)
+    assert [s["client"] for s in says] == ["client_0", "client_1", "client_2"]
+    assert sum(s["say"] for s in says) == pytest.approx(1)
+    table = fedroute("manifest", config, "--say", "--set", "algorithm=afl")
+    assert table.out.count("n/a") == 3
+    assert "afl settles itself what each client counts" in table.err
+    judged = fedroute("manifest", config, "--set", "training.weighting.by=validation")
+    assert "quality" in judged.out

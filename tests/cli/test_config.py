@@ -11,6 +11,7 @@ import yaml
 from fedroute import jobs
 from fedroute.config import Config, Training, load
 from fedroute.errors import InputError
+from fedroute.router.spec import RouterSpec
 from fedroute.training import fit
 from tests.cli.conftest import CONFIG, Fedroute
 
@@ -41,6 +42,44 @@ def test_every_kind_of_part_loads_as_the_same(tmp_path: Path, model: str, option
     file.write_text(f"federation: bundled:digits\nmodel: {model}\nalgorithm: scaffold\ntraining: {{{options}}}\n")
     again.write_text(yaml.safe_dump(load(file).resolved()))
     assert load(again) == load(file)
+
+
+@pytest.mark.parametrize(
+    "router",
+    ["auto", "lda", "{kind: ridge, input: [deep, columns], random_features: 200, rule: mixture_global}", "{}",
+     "{arrival: {client_0: 0.4, client_1: 0.6}, capacity: {client_2: 0.5}, abstain: null, common: false}",
+     "{input: 'layer:features.0', arrival: uniform, random_features: 0}"],
+)  # fmt: skip
+def test_a_router_is_complete_and_loads_as_the_same(tmp_path: Path, router: str) -> None:
+    file, again = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    file.write_text(f"{CONFIG}router: {router}\n")
+    resolved = load(file).resolved()
+    assert resolved["router"].keys() == RouterSpec.model_fields.keys()
+    again.write_text(yaml.safe_dump(resolved))
+    assert load(again) == load(file)
+    assert load(again).resolved() == resolved
+
+
+def test_without_the_part_there_is_no_router(config: Path) -> None:
+    assert load(config).router is None
+    assert load(config, ["router=auto"]).router == RouterSpec()
+    assert load(config, ["router.rule=mixture", "router.abstain=0.1"]).router == RouterSpec(rule="mixture", abstain=0.1)
+    assert load(config, ["router=ridge", "router.rule=density"]).router == RouterSpec(kind="ridge", rule="density")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"arrival": {"a": 0.5, "b": 0.5}}, "router.arrival: the banks has no client 'b'; did you mean"),
+        ({"capacity": {"c": 0.5}}, "router.capacity: the banks has no client 'c'; there is a, bank"),
+        ({"capacity": {"a": 0.5, "bank": 0.4}}, "router.capacity: all clients together take 0.9 of the queries"),
+    ],
+)
+def test_clients_that_are_not_there_are_named(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as e:
+        RouterSpec(**options).check_clients(["a", "bank"], "the banks")
+    assert words.replace("; did you mean", "") in str(e.value)
+    RouterSpec(arrival={"a": 1.0}, capacity={"a": 0.1}).check_clients(["a", "bank"])
 
 
 def test_numbers_as_people_write_them(config: Path) -> None:
@@ -123,6 +162,6 @@ def test_reading_a_config_model_costs_no_torch() -> None:
 
 
 def test_the_model_is_frozen_and_knows_its_keys() -> None:
-    assert list(Config.model_fields) == ["federation", "model", "algorithm", "training", "engine", "seed"]
+    assert list(Config.model_fields) == ["federation", "model", "algorithm", "training", "router", "engine", "seed"]
     with pytest.raises(ValueError, match="frozen"):
         Training().rounds = 3  # type: ignore[misc]

@@ -354,6 +354,25 @@ def test_a_worker_that_dies_costs_its_client_and_nothing_else(
             assert len(pids()) <= workers
 
 
+def test_a_client_that_hangs_costs_itself_and_nothing_else() -> None:
+    fed = federation()
+    alg, server, privates = scripted(lambda: time.sleep(1000), fed)
+    want = told(Sequential(replace(alg, act=int), fed).run(server, privates, work(fed)))  # type: ignore[call-arg]
+    with Workers(alg, fed, 2, timeout=4) as engine:
+        got = list(engine.run(server, privates, work(fed)))
+        assert (got[3].client, got[3].update) == (3, {})
+        assert got[3].error == "no answer within 4 s (engine.timeout)"
+        assert told(got[:3] + got[4:]) == want[:3] + want[4:]
+        again = told(engine.run(server, privates, work(fed, clients=(0, 1, 2))))  # by a new process
+    assert again == want[:3]
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, float("nan")])
+def test_a_timeout_that_is_none_is_refused(timeout: float) -> None:
+    with pytest.raises(InputError, match=r"engine\.timeout: .* is no number of seconds above 0"):
+        Workers(bound(ALGORITHMS["fedavg"]()), federation(), 1, timeout=timeout)
+
+
 def test_a_worker_killed_between_two_rounds_costs_nothing() -> None:
     alg, fed = bound(ALGORITHMS["fedavg"]()), federation()
     server, privates = state(alg, fed)
@@ -489,8 +508,9 @@ def test_workers_share_the_rows_of_the_parent() -> None:
 
 
 SCRIPT = """
-import os, sys, time
+import os, signal, sys, time
 from multiprocessing import active_children
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where whoever started the tests ignores it
 sys.path.insert(0, {here!r})
 import test_workers as t
 

@@ -18,6 +18,7 @@ FORBIDDEN = {
     "fedroute.models": ["fedroute.engines", "fedroute.training", "fedroute.rounds", "fedroute.algorithms"],
     "fedroute.engines": ["fedroute.training", "fedroute.rounds", "fedroute.evaluate", "fedroute.algorithms"],
     "fedroute.evaluate": ["fedroute.engines", "fedroute.training", "fedroute.rounds", "fedroute.report"],
+    "fedroute.router": ["fedroute.engines", "fedroute.training", "fedroute.rounds", "fedroute.report", "fedroute.cli"],
     "fedroute.rounds": ["fedroute.training", "fedroute.evaluate", "fedroute.report", "fedroute.cli"],
     "fedroute.training": ["fedroute.cli"],
 }

@@ -1,4 +1,4 @@
-"""Known wrong versions of pFedMe, FedDyn, MOON, FedRoD, FedDBE and kNN-Per."""
+"""Known wrong versions of pFedMe, FedDyn, MOON, FedRoD, FedDBE, kNN-Per and FedProx with a spring that adapts."""
 
 from dataclasses import replace
 from functools import cached_property
@@ -10,6 +10,7 @@ from torch.nn.functional import linear
 
 from fedroute.algorithms.feddbe import BiasedHead, FedDBE
 from fedroute.algorithms.feddyn import FedDyn
+from fedroute.algorithms.fedprox_adaptive import FedProxAdaptive
 from fedroute.algorithms.fedrod import FedRoD, TwoHeads
 from fedroute.algorithms.knn_per import KnnPer, RememberingHead
 from fedroute.algorithms.moon import Moon
@@ -226,6 +227,44 @@ class Swapped(KnnPer):
 class Empty(KnnPer):
     def personal(self, server: Tree, private: Tree) -> Weights:
         return super().personal(server, {"w": private["w"]})
+
+
+# FedProx with a spring that follows the loss
+
+
+@wrong("the spring grows while the loss falls", "certificate fedprox_adaptive: loss falling in 11 rounds")
+class Backwards(FedProxAdaptive):
+    def aggregate(self, server: Tree, mean: Tree, share: float) -> Tree:
+        return replace(self, step_mu=-self.step_mu).super_aggregate(server, mean, share)
+
+    def super_aggregate(self, server: Tree, mean: Tree, share: float) -> Tree:
+        return super().aggregate(server, mean, share)
+
+
+@wrong("every fall after the fifth counts", "certificate fedprox_adaptive: loss falling in 10 rounds")
+class EveryFall(FedProxAdaptive):
+    def aggregate(self, server: Tree, mean: Tree, share: float) -> Tree:
+        after = super().aggregate(server, mean, share)
+        return after | {"fell": server["fell"] + (mean["f"] < server["loss"]) * server["loss"].isfinite()}
+
+
+@wrong("the first round counts as a fall", "certificate fedprox_adaptive: loss falling in 10 rounds")
+class FirstFall(FedProxAdaptive):
+    def init(self, w: Weights, sizes: Tensor) -> Tree:
+        return super().init(w, sizes) | {"loss": torch.tensor(1e30, dtype=torch.float64)}
+
+
+@wrong("the loss is that of the last step", "certificate fedprox_adaptive: two quadratics: the loss it follows")
+class LastLoss(FedProxAdaptive):
+    def step(self, carry: Tree, batch: Batch, ctx: Context) -> tuple[Tree, Tensor]:
+        after, loss = super().step(carry, batch, ctx)
+        return after | {"f": loss}, loss
+
+
+@wrong("clients pull with the first mu for ever", "certificate fedprox_adaptive: a spring of mu after")
+class FirstMu(FedProxAdaptive):
+    def direction(self, g: Weights, w: Weights, ctx: Context) -> Weights:
+        return {k: v + self.mu * (w[k] - ctx.server["w"][k]) for k, v in g.items()}
 
 
 MUTANTS = made(__name__)

@@ -15,8 +15,9 @@ from .mutants import MUTANTS as FEDERATED
 from .mutants import Mutant, Truncated
 from .personal import MUTANTS as PERSONAL
 from .regularised import MUTANTS as REGULARISED
+from .routing import MUTANTS as ROUTING
 
-MUTANTS = [*FEDERATED, *PERSONAL, *COLLABORATING, *REGULARISED]
+MUTANTS = [*FEDERATED, *PERSONAL, *COLLABORATING, *REGULARISED, *ROUTING]
 
 
 def check_named(caught_by: str, make: Callable[..., Algorithm]) -> Callable[[], None]:

@@ -1,6 +1,7 @@
 """report.html: whole, truthful, harmless, and there even when half of a run is not."""
 
 import base64
+import csv
 import hashlib
 import json
 import subprocess
@@ -9,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from fedroute import fit
+from fedroute.data.federation import Federation
 from fedroute.errors import InputError
 from fedroute.report import write
+from fedroute.report.reading import read
 from tests.report.html import Page
 from tests.report.runs import run_dir, summary
 
@@ -144,6 +149,15 @@ def test_a_ledger_without_a_summary_is_read_from_clients_csv(tmp_path: Path) -> 
     assert "hungarian and va are better off than alone" in after
     assert "100.0 [83.9, 100.0]" in before
     assert "100.0 [83.9, 100.0]" in after
+
+
+def test_a_name_that_a_spreadsheet_would_compute_is_put_in_quotes_and_read_back(tmp_path: Path) -> None:
+    f = Federation.from_arrays(torch.randn(60, 3), torch.arange(60) % 2, ["=1+1", "-a", "plain"] * 20)
+    run = fit(f, "linear", rounds=1, alone=False, out=tmp_path / "run", log=lambda text: None)
+    cells = [row["client"] for row in csv.DictReader((tmp_path / "run" / "clients.csv").read_text().splitlines())]
+    assert sorted(cells) == ["'-a", "'=1+1", "plain"]
+    assert {c["name"] for c in run.summary()["clients"]} == {"-a", "=1+1", "plain"}
+    assert {c["name"] for c in read(without(tmp_path / "run", "summary.json")).clients} == {"-a", "=1+1", "plain"}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.replications.__main__ import NAMES, parts_of
 from benchmarks.replications.measure import run_setting
-from benchmarks.replications.page import budget, results, summary, table
+from benchmarks.replications.page import budget, chapter, renewed, results, summary, table
 from benchmarks.replications.setting import Arm, Setting
 from benchmarks.replications.synthetic import synthetic
 from fedroute.algorithms import make
@@ -93,6 +93,19 @@ def test_the_page_says_what_the_results_say() -> None:
             assert table(part) in text
             assert budget(part) in text
             assert part["quick"] is False
+
+
+def test_the_page_is_renewed_where_a_result_is_new() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert renewed(text) == text
+    part = results()["both_skews"][0]
+    new = chapter("niid_bench", [part])
+    assert new.startswith("## CIFAR-10 among ten parties\n\n`python -m benchmarks.replications niid_bench`\n")
+    assert table(part) in new
+    assert budget(part) in new
+    old = text.replace(summary(), summary().replace("| 5 |", "| 4 |"))
+    assert old != text
+    assert renewed(old) == text
 
 
 def test_results_are_of_the_settings_as_they_are() -> None:

@@ -19,9 +19,10 @@ from fedroute.run import Run
 from fedroute.tree import Weights
 
 CLIENTS = 3
-ONE_MODEL = {"afl", "fedavg", "feddyn", "fednova", "fedprox", "moon", "qffl", "scaffold"}
+ONE_MODEL = {"afl", "fedavg", "feddyn", "fednova", "fedprox", "fedprox_adaptive", "moon", "qffl", "scaffold"}
 NONE_SHARED = {  # nobody has a whole model in common
-    "alone", "fedamp", "fedbn", "feddbe", "fedfomo", "fedpac", "fedper", "fedrep", "ifca", "lg_fedavg", "pfedme_fedbn",
+    "alone", "fedamp", "fedbn", "feddbe", "feddrm", "fedfomo", "fedpac", "fedper", "fedrep", "ifca", "lg_fedavg",
+    "pfedme_fedbn",
 }  # fmt: skip
 # enough local steps at the end, or a pull weak enough, for a client to say what all its rows say
 OPTIONS: dict[str, dict[str, Any]] = {

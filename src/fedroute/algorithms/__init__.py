@@ -17,12 +17,14 @@ from fedroute.algorithms.fedavg_ft import FedAvgFT
 from fedroute.algorithms.fedbabu import FedBABU
 from fedroute.algorithms.fedbn import FedBN
 from fedroute.algorithms.feddbe import FedDBE
+from fedroute.algorithms.feddrm import FedDRM
 from fedroute.algorithms.feddyn import FedDyn
 from fedroute.algorithms.fedfomo import FedFomo
 from fedroute.algorithms.fednova import FedNova
 from fedroute.algorithms.fedpac import FedPAC
 from fedroute.algorithms.fedper import FedPer
 from fedroute.algorithms.fedprox import FedProx
+from fedroute.algorithms.fedprox_adaptive import FedProxAdaptive
 from fedroute.algorithms.fedprox_ft import FedProxFT
 from fedroute.algorithms.fedrep import FedRep
 from fedroute.algorithms.fedrod import FedRoD
@@ -52,12 +54,14 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "fedbabu": FedBABU,
     "fedbn": FedBN,
     "feddbe": FedDBE,
+    "feddrm": FedDRM,
     "feddyn": FedDyn,
     "fedfomo": FedFomo,
     "fednova": FedNova,
     "fedpac": FedPAC,
     "fedper": FedPer,
     "fedprox": FedProx,
+    "fedprox_adaptive": FedProxAdaptive,
     "fedprox_ft": FedProxFT,
     "fedrep": FedRep,
     "fedrod": FedRoD,

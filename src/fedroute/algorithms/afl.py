@@ -30,8 +30,7 @@ class AFL(Algorithm):
 
     gamma: Annotated[float, Field(ge=0, description="step of lambda on the clients' losses; 0: uniform")] = 0.1
     reduce: ClassVar[str] = "stack"
-    weighting: ClassVar[str] = "uniform"
-    uncapped: ClassVar[str] = "AFL's lambda is the say of each client"
+    weighting: ClassVar[str] = ""
     sends: ClassVar[dict[str, str]] = Algorithm.sends | {"f": "mean loss of the server's weights on this round's rows"}
 
     def init(self, w: Weights, sizes: Tensor) -> Tree:

@@ -36,7 +36,7 @@ class FedAMP(Algorithm):
     own: ClassVar[tuple[str, ...]] = ("u",)
     reduce: ClassVar[str] = "stack"
     sends: ClassVar[dict[str, str]] = {"dw": "change of the client's own model from its model in the cloud"}
-    weighting: ClassVar[str] = "uniform"
+    weighting: ClassVar[str] = ""
 
     def _shared(self, w: Weights) -> Weights:
         return {k: v for k, v in w.items() if k not in self.kept}

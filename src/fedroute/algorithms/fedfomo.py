@@ -44,7 +44,7 @@ class FedFomo(Algorithm):
         "dw": "change of the client's own model",
         "a": "for each model it was sent, how much better it does on the client's rows, a number",
     }
-    weighting: ClassVar[str] = "uniform"
+    weighting: ClassVar[str] = ""
 
     def _shared(self, w: Weights) -> Weights:
         return {k: v for k, v in w.items() if k not in self.kept}

@@ -17,12 +17,14 @@ from fedroute.certificates.fedavg_ft import CLAIMS as FEDAVG_FT
 from fedroute.certificates.fedbabu import CLAIMS as FEDBABU
 from fedroute.certificates.fedbn import CLAIMS as FEDBN
 from fedroute.certificates.feddbe import CLAIMS as FEDDBE
+from fedroute.certificates.feddrm import CLAIMS as FEDDRM
 from fedroute.certificates.feddyn import CLAIMS as FEDDYN
 from fedroute.certificates.fedfomo import CLAIMS as FEDFOMO
 from fedroute.certificates.fednova import CLAIMS as FEDNOVA
 from fedroute.certificates.fedpac import CLAIMS as FEDPAC
 from fedroute.certificates.fedper import CLAIMS as FEDPER
 from fedroute.certificates.fedprox import CLAIMS as FEDPROX
+from fedroute.certificates.fedprox_adaptive import CLAIMS as FEDPROX_ADAPTIVE
 from fedroute.certificates.fedprox_ft import CLAIMS as FEDPROX_FT
 from fedroute.certificates.fedrep import CLAIMS as FEDREP
 from fedroute.certificates.fedrod import CLAIMS as FEDROD
@@ -51,12 +53,14 @@ CLAIMS: dict[str, list[Claim]] = {
     "fedbabu": FEDBABU,
     "fedbn": FEDBN,
     "feddbe": FEDDBE,
+    "feddrm": FEDDRM,
     "feddyn": FEDDYN,
     "fedfomo": FEDFOMO,
     "fednova": FEDNOVA,
     "fedpac": FEDPAC,
     "fedper": FEDPER,
     "fedprox": FEDPROX,
+    "fedprox_adaptive": FEDPROX_ADAPTIVE,
     "fedprox_ft": FEDPROX_FT,
     "fedrep": FEDREP,
     "fedrod": FEDROD,

@@ -7,13 +7,19 @@ from typing import Any
 import numpy as np
 
 from fedroute.data.rows import MISSING, Floats, Names
-from fedroute.data.sources.csv_files import NUMBER
+from fedroute.data.sources.decimals import NUMBER
 from fedroute.data.spec import Table, Value
+from fedroute.data.spelling import in_yaml
 from fedroute.errors import InputError
 from fedroute.words import count
 
 Where = Callable[[int], str]
-_ID = re.compile(r"(^|[_\s.-])(id|uuid|guid|index|idx)$|^id[_\s.-]|编号|序号", re.IGNORECASE)
+_ID = re.compile(
+    r"(^|[_\s.-])(id|uuid|guid|index|idx)$|^id[_\s.-]|编号|序号|号码|病历号|住院号|门诊号|病案号|身份证|学号|卡号|流水号",
+    re.IGNORECASE,
+)
+_DRESSED = r"^[<>≤≥~±]?\s*[+-]?\d[\d.,]*\s*([%‰°µμ]|[%‰°µμ]?\p{L}[\p{L}/%²³]{0,7})?$"
+"""A number with a sign or a unit beside it: <0.1, 60 kg, 5 %."""
 _TIMES = (
     "%Y-%m-%d",
     "%Y-%m-%d %H:%M:%S",
@@ -22,6 +28,8 @@ _TIMES = (
     "%Y/%m/%d",
     "%Y/%m/%d %H:%M",
     "%d.%m.%Y",
+    "%d.%m.%Y %H:%M",
+    "%d.%m.%Y %H:%M:%S",
 )
 
 
@@ -51,6 +59,7 @@ def feature(column: Any, name: str, spec: Table, marks: Sequence[Value], where: 
         raise InputError(f"{where(0)}: column {name!r} holds {t}, which is no feature; `drop: [{name}]`"
                          + (f" or use it as `image: {name}`" if pa.types.is_binary(t) else ""))  # fmt: skip
     if not named and _identifies(column, name):
+        _no_dressed_numbers(column, name, where)
         notes.append(f"column {name} looks like an identifier: not used (name it in `features` to use it)")
         return None
     if pa.types.is_string(column.type):
@@ -161,9 +170,25 @@ def _numeric(text: Any, name: str, spec: Table, where: Where) -> Any:
         row = int(np.flatnonzero(pc.fill_null(pc.invert(number), False).to_numpy())[0])
         raise InputError(f"{where(row)}: column {name!r} holds numbers and "
                          f"{count(known - numbers, 'other value')} such as {text[row].as_py()!r}; "
-                         f"if that means missing, say `missing: {{{name}: [{text[row].as_py()}]}}`, "
+                         f"if that means missing, say `missing: {{{name}: [{in_yaml(text[row].as_py())}]}}`, "
                          f"if its values are names, `categorical: [{name}]`")  # fmt: skip
     return text
+
+
+def _no_dressed_numbers(column: Any, name: str, where: Where) -> None:
+    """Text that would be left out as an identifier and is amounts with a unit is an error instead."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_string(column.type) or _ID.search(name):
+        return
+    dressed = pc.fill_null(pc.match_substring_regex(column, _DRESSED), False)
+    if (pc.sum(dressed).as_py() or 0) < 0.9 * (len(column) - column.null_count):
+        return
+    odd = pc.and_(dressed, pc.invert(pc.fill_null(pc.match_substring_regex(column, NUMBER), False)))
+    row = int(np.flatnonzero(odd.to_numpy())[0])
+    raise InputError(f"{where(row)}: column {name!r} holds numbers with something beside them, such as "
+                     f"{column[row].as_py()!r}; write the number alone, in one unit, or `drop: [{name}]`")  # fmt: skip
 
 
 def _identifies(column: Any, name: str) -> bool:

@@ -30,7 +30,8 @@ class Federation:
     newcomers: numbers of the clients that never train, ascending; each gets its private part from its own training rows
     when the others have ended.
     columns: names of the columns of x where x is a table; table: what they mean and how a query is encoded.
-    time: (R,) float64, seconds or the numbers given, where the source has a time column."""
+    time: (R,) float64, seconds or the numbers given, where the source has a time column.
+    pooled: x as `as_queries` has it, where clients of a table use statistics of their own."""
 
     name: str
     x: Tensor
@@ -44,6 +45,7 @@ class Federation:
     columns: tuple[str, ...] = ()
     table: TableSchema | None = None
     time: Tensor | None = field(default=None, repr=False)
+    pooled: Tensor | None = field(default=None, repr=False)
     notes: tuple[str, ...] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
@@ -67,6 +69,11 @@ class Federation:
         n = self.sizes()
         n[list(self.newcomers)] = 0
         return n
+
+    def as_queries(self) -> "Federation":
+        """The same rows as if each came from outside: encoded with the statistics of all clients together, so that
+        nothing in a row's encoding depends on whose it is."""
+        return self if self.pooled is None else replace(self, x=self.pooled, pooled=None)
 
     def with_newcomers(self, who: Sequence[str] | float, seed: int = 0) -> "Federation":
         """The same clients, and of them those of these names, or such a share drawn by `seed` (at least one, and one

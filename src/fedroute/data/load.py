@@ -30,14 +30,20 @@ def load_federation(spec: Mapping[str, Any] | Path | str, seed: int = 0, base: P
 
     Raises InputError for whatever is wrong with spec or data, with file, column, client and the mend."""
     found, base = read_spec(spec, base)
-    checked = check(found)
+    checked = checked_source(found)
+    reader: Callable[..., Rows] = import_module(f"fedroute.data.sources.{_READERS[checked.source]}").read
+    rows = reader(checked) if checked.source == "bundled" else reader(checked, base)
+    return build(rows, checked, seed)
+
+
+def checked_source(spec: Mapping[str, Any]) -> Any:
+    """The `federation:` part checked, a known set by its description. Raises InputError."""
+    checked = check(spec)
     if isinstance(checked, Registry):
         from fedroute.data.registry import description
 
         checked = check(description(checked.name) | (checked.model_extra or {}))
-    reader: Callable[..., Rows] = import_module(f"fedroute.data.sources.{_READERS[checked.source]}").read
-    rows = reader(checked) if checked.source == "bundled" else reader(checked, base)
-    return build(rows, checked, seed)
+    return checked
 
 
 def read_spec(spec: Mapping[str, Any] | Path | str, base: Path | None = None) -> tuple[dict[str, Any], Path]:
@@ -127,7 +133,8 @@ def _encoded(fed: Federation, table: Any, spec: Table) -> Federation:
     marks = spec.missing if isinstance(spec.missing, dict) else dict.fromkeys(table.column_names, spec.missing)
     schema = TableSchema.fit(table, train, own, marks)
     names = [fed.clients[i] for i in fed.owner().tolist()] if own else None
-    fed = replace(fed, x=schema.encode(table, names), columns=schema.columns, table=schema)
+    pooled = schema.encode(table) if own else None
+    fed = replace(fed, x=schema.encode(table, names), columns=schema.columns, table=schema, pooled=pooled)
     whose = "each client alone" if own else "all clients together (federated)"
     fed = _noted(
         fed,

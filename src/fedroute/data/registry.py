@@ -70,7 +70,7 @@ REGISTRY: dict[str, Known] = {
         "chemical gas sensors over 30 months (6,697 rows, 128 features, batches in time; UCI, CC BY 4.0)",
         {"gas.parquet": "3053f77631a0e260841a78334bd57a36c026205491f96e88b6eb00b591917874"},
         {"source": "parquet", "path": "registry:gas_drift/gas.parquet", "client": "batch", "label": "gas",
-         "drop": ["ppmv"]},
+         "time": "batch", "drop": ["ppmv"]},
         "https://archive.ics.uci.edu/dataset/270/gas+sensor+array+drift+dataset+at+different+concentrations",
     ),
     "beijing_air": Known(

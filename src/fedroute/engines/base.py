@@ -10,6 +10,8 @@ from fedroute.core import Algorithm, Context
 from fedroute.data.federation import Federation
 from fedroute.tree import Tree, tree_map
 
+QUALITY_BYTES = 8  # what an answer's quality adds to what goes up
+
 
 class Work(NamedTuple):
     """One round's work, as plain data."""
@@ -19,6 +21,7 @@ class Work(NamedTuple):
     lr: float
     clients: tuple[int, ...]  # ascending
     batches: Mapping[int, list[Tensor]]  # client -> row indices of each of its steps
+    judged: bool = False  # whether each answer comes with its quality
 
 
 class Answer(NamedTuple):
@@ -30,6 +33,7 @@ class Answer(NamedTuple):
     private: Tree
     loss: float
     error: str = ""  # the traceback of a client that raised; update and private are then {}
+    quality: float | None = None  # of the weights that its training ended with, where the work asks for it
 
 
 class Engine(Protocol):

@@ -36,11 +36,15 @@ def make_engine(
     Raises InputError for an unknown name or key, or where the engine cannot run this algorithm or model."""
     options = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = options.pop("name", "auto")
-    workers = options.pop("workers", None)
+    workers, timeout = options.pop("workers", None), options.pop("timeout", None)
     if not isinstance(workers, int | None) or isinstance(workers, bool):
         raise InputError(f"engine.workers: {workers!r} is no number of processes")
+    if not isinstance(timeout, int | float | None) or isinstance(timeout, bool):
+        raise InputError(f"engine.timeout: {timeout!r} is no number of seconds")
     if options:
-        raise InputError(f"engine.{min(options)}: unknown key; the keys are name and workers")
+        raise InputError(f"engine.{min(options)}: unknown key; the keys are name, workers and timeout")
+    if timeout is not None and name != "workers":
+        raise InputError(f"engine.timeout: belongs to workers; {name} cannot give up a client that hangs")
     if name not in ENGINES:
         raise InputError(f"engine.name: no engine {name!r}; take one of {', '.join(ENGINES)}")
     keep_memory()
@@ -49,7 +53,7 @@ def make_engine(
     if name == "workers":
         from fedroute.engines.workers import Workers
 
-        return Workers(algorithm, federation, workers)
+        return Workers(algorithm, federation, workers, timeout=timeout)
     if name == "sequential":
         return Sequential(algorithm, federation)
     stacked = Stacked(algorithm, federation)

@@ -13,6 +13,7 @@ from fedroute.core import Algorithm, run_client
 from fedroute.data.federation import Federation
 from fedroute.engines.base import Answer, Work, context
 from fedroute.engines.by_hand import by_hand
+from fedroute.engines.quality import quality, watched
 from fedroute.randomness import seed_of
 from fedroute.tree import Tree
 
@@ -40,9 +41,11 @@ def answer(alg: Algorithm, federation: Federation, server: Tree, private: Tree, 
     steps = work.batches[client]
     try:
         with at_client(work, federation.clients[client]):
-            ctx = context(alg, server, private, client, work, federation)
+            ctx, judged = context(alg, server, private, client, work, federation), list[float]()
+            if work.judged:
+                alg = watched(alg, lambda w: judged.append(quality(alg.task, w, federation, client)))
             update, kept, loss = run_client(alg, ctx, (federation.take(rows) for rows in steps))
-        return Answer(client, len(steps), update, kept, float(loss))
+        return Answer(client, len(steps), update, kept, float(loss), quality=judged[0] if judged else None)
     except Exception:  # a client's fault, whatever it is, must not end the others' round
         return Answer(client, len(steps), {}, {}, float("nan"), traceback.format_exc())
 

@@ -20,6 +20,7 @@ from fedroute.engines.base import Answer, Work, context
 from fedroute.engines.by_hand import by_hand
 from fedroute.engines.gradient import as_tree, by_autograd, leaves, mapped, with_gradients
 from fedroute.engines.kernels import ByChain, Plan, chain_for, descend, is_plain
+from fedroute.engines.quality import quality
 from fedroute.engines.sequential import answer
 from fedroute.optim import Sgd
 from fedroute.randomness import seed_of
@@ -92,8 +93,10 @@ class Stacked:
             steps = self._plain_steps if self.plain else self._steps
             for j, carry, loss in steps(ctxs, _stack(carries), batches):
                 torch.set_rng_state(states[j])
+                i = clients[j]
+                judged = quality(self.algorithm.task, carry["w"], self.federation, i) if work.judged else None
                 update, private = self.algorithm.end(carry, ctxs[j])
-                answers.append(Answer(clients[j], len(batches[j]), _own(update), _own(private), float(loss)))
+                answers.append(Answer(i, len(batches[j]), _own(update), _own(private), float(loss), quality=judged))
         return answers
 
     def _plain_steps(self, ctxs: list[Context], carry: Tree, batches: list[list[Tensor]]) -> Iterator[Done]:

@@ -13,10 +13,11 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -47,9 +48,11 @@ class Workers:
     start: "fork" or "spawn"; by default fork on Linux, spawn elsewhere and once CUDA is in use. With spawn the
     algorithm, its model and loss must be picklable. Long clients are handed out first and an idle worker takes the
     next; answers come in the order of work.clients. A client whose worker dies is answered with the error
-    "worker died (signal 9)"; a new worker takes over and the round goes on.
+    "worker died (signal 9)"; a new worker takes over and the round goes on. timeout: seconds that a client may take;
+    who takes longer is answered with an error likewise, and its process ended.
 
-    Raises InputError for fewer than one worker or what cannot be pickled, RunFailed where a process does not start."""
+    Raises InputError for fewer than one worker, a timeout that is not above 0, or what cannot be pickled, RunFailed
+    where a process does not start."""
 
     name = "workers"
 
@@ -59,10 +62,14 @@ class Workers:
         federation: Federation,
         workers: int | None = None,
         start: Literal["fork", "spawn"] | None = None,
+        timeout: float | None = None,
     ):
         workers = available_cores() if workers is None else workers
         if workers < 1:
             raise InputError(f"engine.workers: {workers} is too few; give 1 or more, or leave it out")
+        if timeout is not None and not timeout > 0:
+            raise InputError(f"engine.timeout: {timeout} is no number of seconds above 0; leave it out to wait")
+        self._timeout = timeout
         forks = sys.platform == "linux" and not torch.cuda.is_initialized()
         method = start or ("fork" if forks else "spawn")
         if method != "fork":
@@ -118,14 +125,19 @@ class Workers:
                     if worker.client is None and (chosen := queue.next()) is not None:
                         worker.hand_out(chosen, broadcast, privates[chosen], work)
                 busy = {w.socket: w for w in self._crew if w.client is not None}
-                ready = wait(list(busy), timeout=0 if client in done else None)
-                for end in ready:
-                    a = busy[end].take()  # type: ignore[index]
+                ready = wait(list(busy), timeout=0 if client in done else self._patience(busy.values()))
+                late = [w for end, w in busy.items() if end not in ready and self._patience([w]) == 0]
+                for a in [busy[end].take() for end in ready] + [w.give_up(self._timeout) for w in late]:  # type: ignore[index]
                     done[a.client] = a
                 if client in done and not ready:  # nobody idles while the caller looks at the answer
                     break
             queue.out -= 1
             yield done.pop(client)
+
+    def _patience(self, busy: Iterable["_Worker"]) -> float | None:
+        """Seconds until the first of these has taken too long; None where that cannot be."""
+        now, limit = time.monotonic(), self._timeout
+        return None if limit is None else max(0.0, min((w.since + limit - now for w in busy), default=limit))
 
 
 class Queue:
@@ -160,7 +172,7 @@ class _Worker:
         self.process: BaseProcess | None = None
         self.socket: socket.socket
         self.client: int | None = None  # what it computes
-        self.steps = 0
+        self.steps, self.since = 0, 0.0  # of that; since when
         self.informed = False  # has the broadcast of this round
 
     def start(self) -> None:
@@ -194,10 +206,10 @@ class _Worker:
             self.start()
             self.greet()
         batches = work.batches[client]
-        self.client, self.steps = client, len(batches)
+        self.client, self.steps, self.since = client, len(batches), time.monotonic()
         rows = {"rows": torch.cat(list(batches))} if batches else {}
         trees = [pack(private), pack(rows)] + ([] if self.informed else [broadcast])
-        message = (*work[:3], client, [len(b) for b in batches], torch.get_default_dtype())
+        message = (*work[:3], work.judged, client, [len(b) for b in batches], torch.get_default_dtype())
         with suppress(OSError):  # it died just now: `take` will find out
             send(self.socket, message, *trees)
         self.informed = True
@@ -207,10 +219,17 @@ class _Worker:
         client, self.client = self.client, None
         assert client is not None
         try:
-            (steps, loss, error), (update, private) = receive(self.socket)
+            (steps, loss, error, judged), (update, private) = receive(self.socket)
         except (EOFError, OSError):
             return Answer(client, self.steps, {}, {}, float("nan"), f"worker died ({self.stop(5)})")
-        return Answer(client, steps, update, private, loss, error)
+        return Answer(client, steps, update, private, loss, error, judged)
+
+    def give_up(self, after: float | None) -> Answer:
+        """What is answered for one that takes too long, whose process ends."""
+        client, steps = self.client, self.steps
+        assert client is not None
+        self.stop()
+        return Answer(client, steps, {}, {}, float("nan"), f"no answer within {after:g} s (engine.timeout)")
 
     def stop(self, grace: float = 0.0) -> str:
         """Ends it, at once or when it has not ended by itself after `grace` seconds; how it ended."""
@@ -276,19 +295,18 @@ def _serve(source: socket.socket, parent: int, job: tuple[Algorithm, Federation]
         send(source, "ready")
         server: Tree = {}
         while True:
-            (round, seed, lr, client, lengths, dtype), trees = receive(source)
+            (round, seed, lr, judged, client, lengths, dtype), trees = receive(source)
             private, rows, server = (*trees, server)[:3]
             torch.set_default_dtype(dtype)
             steps = list(rows["rows"].split(lengths)) if lengths else []
-            a = answer(
-                algorithm, federation, server, private, client, Work(round, seed, lr, (client,), {client: steps})
-            )
+            work = Work(round, seed, lr, (client,), {client: steps}, judged)
+            a = answer(algorithm, federation, server, private, client, work)
             try:
                 packs = pack(a.update), pack(a.private)
             except Exception:  # an answer that is no tree of tensors is the client's fault like any other
                 a = a._replace(loss=float("nan"), error=traceback.format_exc())
                 packs = pack({}), pack({})
-            send(source, (a.steps, a.loss, a.error), *packs)
+            send(source, (a.steps, a.loss, a.error, a.quality), *packs)
 
 
 def _reset_signals(parent: int) -> None:

@@ -1,28 +1,13 @@
 """What a model says about rows: eval mode, no gradients, in big chunks."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import vmap
 
 from fedroute.core import Batch, Task
 from fedroute.data.federation import Federation
+from fedroute.forward import evaluating
 from fedroute.tree import Weights
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """The module in eval mode and no gradients; afterwards every submodule is in the mode it was in."""
-    training = [m for m in module.modules() if m.training]
-    module.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for m in training:
-            m.training = True
 
 
 def predict(task: Task, w: Weights, x: Tensor, chunk: int | None = None) -> Tensor:

@@ -1,13 +1,9 @@
 """report.html of a comparison: algorithms as lines, dots with intervals, cost beside accuracy, who is told apart."""
 
-import base64
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
+from fedroute.report.template import render
 from fedroute.report.words import Unit, count, duration, listed, size, ticks
 
 FEW = 12  # algorithms up to which every two are shown in one table
@@ -16,18 +12,7 @@ MANY = 40  # clients beyond which there is no line for each
 
 def compare_page(found: dict[str, Any], name: str) -> str:
     """found: what compare.json holds; name: of the comparison's folder."""
-    env = Environment(
-        loader=PackageLoader("fedroute", "report"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
-    style, script = (Markup(env.loader.get_source(env, file)[0]) for file in ("report.css", "report.js"))  # type: ignore[union-attr]
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return env.get_template("compare.html.j2").render(
-        content(found, name) | {"style": style, "script": script, "digest": digest}
-    )
+    return render("compare.html.j2", content(found, name))
 
 
 def content(found: dict[str, Any], name: str) -> dict[str, Any]:

@@ -1,18 +1,15 @@
 """The page: every section of the report from what a run has left."""
 
-import base64
-import hashlib
 import math
 from collections.abc import Sequence
 from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from fedroute.report.caveats import caveats
 from fedroute.report.ledger_view import KINDS, MANY, bar, dots, sketch, table, totals
 from fedroute.report.pictures import Series, curve, histogram, mix
 from fedroute.report.reading import Reading
+from fedroute.report.routing_view import content as routing_content
+from fedroute.report.template import render
 from fedroute.report.words import Unit, count, duration, headline, listed, size, whole
 
 METRICS = {
@@ -30,18 +27,7 @@ LOWER = ("log_loss", "ece", "loss")
 
 def page(run: Reading) -> str:
     """The whole of report.html."""
-    env = Environment(
-        loader=PackageLoader("fedroute", "report"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
-    style, script = (Markup(env.loader.get_source(env, name)[0]) for name in ("report.css", "report.js"))  # type: ignore[union-attr]
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return env.get_template("report.html.j2").render(
-        content(run) | {"style": style, "script": script, "digest": digest}
-    )
+    return render("report.html.j2", content(run))
 
 
 def content(run: Reading) -> dict[str, Any]:
@@ -78,6 +64,7 @@ def content(run: Reading) -> dict[str, Any]:
         "metrics": _metrics(s),
         "one_model": _one_model(clients),
         "one_line": one_line and bool(run.curve),
+        "routing": routing_content(s.get("routing"), _routed(s, clients)),
         "curves": _curves(run.curve, one_line),
         "data": _data(s.get("federation") or {}, clients),
         "manifest": _manifest(s),
@@ -94,6 +81,11 @@ def content(run: Reading) -> dict[str, Any]:
         "every": s.get("evaluate_every"),
         "hashes": s.get("weights_sha256") or {},
     }
+
+
+def _routed(s: dict[str, Any], clients: Sequence[dict[str, Any]]) -> list[str]:
+    """The clients of the router, in its order."""
+    return list((s.get("routing") or {}).get("clients") or [c["name"] for c in clients])
 
 
 def _name(algorithm: Any) -> str:

@@ -26,9 +26,14 @@ class Series:
 
 
 def curve(
-    title: str, series: Sequence[Series], show: Callable[[float], str], bounds: tuple[float, float] | None
+    title: str,
+    series: Sequence[Series],
+    show: Callable[[float], str],
+    bounds: tuple[float, float] | None,
+    along: str = "round",
 ) -> Markup:
-    """Lines over rounds. bounds: the range that values can have at all, to keep the axis inside it."""
+    """Lines over rounds, or over what `along` says. bounds: the range that values can have at all, to keep the axis
+    inside it."""
     thin = [Series(s.name, s.style, _thinned(s.points)) for s in series]
     xs = [x for s in thin for x, v in s.points if v is not None]
     ys = [v for s in thin for _, v in s.points if v is not None]
@@ -66,7 +71,7 @@ def curve(
             last = ' class="dot ' + s.style + '" r="3.5"' if (x, v) == known[-1] else ' class="touch" r="6"'
             parts.append(
                 f'<circle cx="{cx}" cy="{cy}"{last}>'
-                f"<title>{escape(s.name)}, round {x:.0f}: {escape(show(v))}</title></circle>"
+                f"<title>{escape(s.name)}, {escape(along)} {x:.0f}: {escape(show(v))}</title></circle>"
             )
     return Markup("".join([*parts, "</svg>"]))  # every text in it is escaped above
 

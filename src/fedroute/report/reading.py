@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ def _client(row: dict[str, str]) -> dict[str, Any]:
         return None if a is None or b is None else [a, b]
 
     return {
-        "name": row.get("client", ""),
+        "name": re.sub(r"^'(?=[=+\-@\t\r])", "", row.get("client", "")),  # put there against spreadsheets
         **{k: int(number(k) or 0) for k in ("train", "validation", "test")},
         **{k: number(k) for k in ("personal", "global", "alone", "majority", "difference")},
         "interval": pair("personal_low", "personal_high"),

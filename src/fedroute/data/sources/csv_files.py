@@ -3,18 +3,17 @@
 import codecs
 import gzip
 import re
+import unicodedata
 import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fedroute.data.rows import MISSING
+from fedroute.data.sources.decimals import NUMBER, plain_numbers
 from fedroute.data.spec import Csv
 from fedroute.errors import InputError
 from fedroute.words import count
-
-NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-COMMA_NUMBER = r"^[+-]?(\d+,?\d*|,\d+)([eE][+-]?\d+)?$"
 
 
 def read_csv(path: Path, spec: Csv, where: str) -> Any:
@@ -26,11 +25,11 @@ def read_csv(path: Path, spec: Csv, where: str) -> Any:
     import pyarrow.compute as pc
     from pyarrow import csv
 
-    text = _text(path, spec.encoding, where)
+    text, said = _separator(_text(path, spec.encoding, where))
     lines = [line for line in text[:65536].splitlines() if line.strip()][:50]
     if not lines:
         raise InputError(f"{where}: is empty; give a file with rows or leave the client out")
-    delimiter = spec.delimiter or _delimiter(lines)
+    delimiter = spec.delimiter or said or _delimiter(lines)
     first = next(_cells(lines[0], delimiter))
     header = _header(first, spec)
     try:
@@ -44,7 +43,7 @@ def read_csv(path: Path, spec: Csv, where: str) -> Any:
         )
     except pa.ArrowInvalid as e:
         raise InputError(f"{where}: {_ragged(str(e), delimiter)}") from None
-    names = [c.strip() for c in first] if header else []
+    names = [unicodedata.normalize("NFC", c.strip()) for c in first] if header else []
     if spec.columns:
         if len(spec.columns) != len(first):
             raise InputError(f"{where}: has {count(len(first), 'column')} and federation.columns names "
@@ -55,8 +54,8 @@ def read_csv(path: Path, spec: Csv, where: str) -> Any:
                          "name the columns (`columns: [a, b, ...]`) or say `header: true`")  # fmt: skip
     if twice := sorted({c for c in names if names.count(c) > 1}):
         raise InputError(f"{where}: two columns are called {twice[0]!r}; rename one, or give `columns: [...]`")
-    if "" in names and header:  # what a spreadsheet's index column gets
-        names = [c or f"column {i + 1}" for i, c in enumerate(names)]
+    nameless = f"column {names.index('') + 1}" if "" in names and header else None
+    names = [c or nameless or "" for c in names]  # a spreadsheet's index column has no name
     table = table.rename_columns(names).slice(1 if header else 0)
     if table.num_rows == 0:
         raise InputError(f"{where}: has column names and no rows; give a file with rows or leave the client out")
@@ -64,13 +63,17 @@ def read_csv(path: Path, spec: Csv, where: str) -> Any:
     marks = pa.array(MISSING)
     for c in names:
         column = pc.utf8_trim_whitespace(table[c])
-        column = pc.if_else(pc.is_in(column, value_set=marks), pa.scalar(None, pa.string()), column)
-        decimal = spec.decimal or ("," if delimiter != "," and _decimal_comma(column) else ".")
-        if decimal == ",":
-            number = pc.match_substring_regex(column, COMMA_NUMBER)
-            column = pc.if_else(number, pc.replace_substring(column, ",", "."), column)
-        found[c] = column
-    return pa.table(found)
+        found[c] = pc.if_else(pc.is_in(column, value_set=marks), pa.scalar(None, pa.string()), column)
+    if nameless and found[nameless].null_count == table.num_rows:  # a delimiter at the end of each line
+        del found[nameless]
+    return pa.table(plain_numbers(found, spec.decimal, delimiter, where))
+
+
+def first_cells(path: Path, spec: Csv, where: str) -> list[str]:
+    """The cells of the first line that is not blank; [] of an empty file. Raises InputError as `read_csv` does."""
+    text, said = _separator(_text(path, spec.encoding, where))
+    lines = [line for line in text[:65536].splitlines() if line.strip()][:50]
+    return [c.strip() for c in next(_cells(lines[0], spec.delimiter or said or _delimiter(lines)))] if lines else []
 
 
 def _text(path: Path, encoding: str | None, where: str) -> str:
@@ -96,6 +99,12 @@ def _text(path: Path, encoding: str | None, where: str) -> str:
     except UnicodeDecodeError:
         raise InputError(f"{where}: is not {encoding.removesuffix('-sig')} text; say `encoding: gb18030` (Chinese), "
                          "`encoding: latin-1` (western) or what it is") from None  # fmt: skip
+
+
+def _separator(text: str) -> tuple[str, str | None]:
+    """The text without a first line such as "sep=;", which spreadsheets write, and the sign that it says."""
+    said = re.match(r"\"?sep=(.)\"?\r?\n", text, re.IGNORECASE)
+    return (text[said.end() :], said[1]) if said else (text, None)
 
 
 def _cleaned(text: str) -> str:
@@ -126,15 +135,7 @@ def _header(first: list[str], spec: Csv) -> bool:
         return spec.header
     if spec.columns:
         return [c.strip() for c in first] == spec.columns
-    return not any(re.match(NUMBER, c.strip()) or re.match(COMMA_NUMBER, c.strip()) for c in first)
-
-
-def _decimal_comma(column: Any) -> bool:
-    """All cells are numbers if commas are read as points, and one has a comma."""
-    import pyarrow.compute as pc
-
-    like = pc.all(pc.match_substring_regex(column, COMMA_NUMBER)).as_py()
-    return bool(like) and bool(pc.any(pc.match_substring(column, ",")).as_py())
+    return not any(re.match(NUMBER, c.strip()) or re.match(NUMBER, c.strip().replace(",", ".")) for c in first)
 
 
 def _ragged(message: str, delimiter: str) -> str:

@@ -1,0 +1,1 @@
+"""What routing is worth: one training of each method, then every router and rule on it."""

@@ -1,0 +1,114 @@
+"""An advice: the method and what goes with it, why, what it costs, and what would change it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from fedroute.advise.methods import METHODS, Method
+
+if TYPE_CHECKING:
+    from fedroute.advise.proof import Proof
+
+
+NOTHING_SHARED = "no router: nothing is shared"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForClient:
+    """What is said of one client: to leave it out of the shared training, or how to treat it within; why: the
+    evidence, in the profile's numbers."""
+
+    client: str
+    do: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """label, runner_up: of METHODS. model: as in a config. weighting, sampling, schedule, clients_per_round: of the
+    `training:` part. router: whether a router is worth its cost. why: reasons, the strongest first, each with its
+    numbers. would_change_mind: what else the data would have to be. leave_out: clients that are better trained alone,
+    and those whose data must be mended first; personal: clients that need a model of their own whatever the rest gets.
+    proof: of the head-to-head, where there was one."""
+
+    label: str
+    runner_up: str
+    runner_up_why: str
+    model: Mapping[str, Any]
+    weighting: Mapping[str, Any]
+    sampling: str
+    clients_per_round: float
+    schedule: str
+    router: bool
+    router_why: str
+    why: tuple[str, ...]
+    would_change_mind: tuple[str, ...]
+    leave_out: tuple[ForClient, ...] = ()
+    personal: tuple[ForClient, ...] = ()
+    proof: "Proof | None" = field(default=None, repr=False)
+
+    @property
+    def method(self) -> Method:
+        return METHODS[self.label]
+
+    @property
+    def algorithm(self) -> str:
+        return self.method.name
+
+    @property
+    def private(self) -> tuple[str, ...]:
+        """Roles of the weights that never leave their client."""
+        return self.method.private
+
+    def proven(self, proof: "Proof") -> "Advice":
+        """The advice after its head-to-head: the same, or the method that overturned it, with the reason in front."""
+        if proof.algorithm == self.label:
+            return replace(self, proof=proof, why=(*self.why, proof.words))
+        alone = not METHODS[proof.algorithm].sends
+        return replace(
+            self, label=proof.algorithm, runner_up=self.label, proof=proof,
+            why=(proof.words, f"before the proof {self.label} was advised: {self.why[0]}"),
+            runner_up_why="it was the advice before the proof",
+            would_change_mind=("more rounds, seeds or validation rows in the proof", *self.would_change_mind),
+            router=self.router and not alone, router_why=NOTHING_SHARED if alone else self.router_why,
+            schedule="constant" if alone else self.schedule,
+        )  # fmt: skip
+
+    def config(self) -> dict[str, Any]:
+        """The parts `algorithm`, `model` and `training` of a config that follows the advice."""
+        training: dict[str, Any] = {"sampling": self.sampling, "schedule": self.schedule, **self.method.training}
+        if self.clients_per_round < 1:
+            training["clients_per_round"] = self.clients_per_round
+        if self.method.sends:
+            training["weighting"] = dict(self.weighting)
+        return {"algorithm": dict(self.method.config), "model": dict(self.model), "training": training}
+
+    @property
+    def cost(self) -> dict[str, Any]:
+        """Beside FedAvg with the same rounds: gradients for each batch, passes over a client's rows at the end, whether
+        anything leaves; in words."""
+        m = self.method
+        words = "the computing of FedAvg" if m.gradients == 1 else f"{m.gradients} times the computing of FedAvg"
+        if m.passes:
+            words += f", and {m.passes} passes over each client's rows at the end"
+        leaves = {"norm": "its normalisation layers", "head": "its head"}
+        kept = " and ".join(leaves[r] for r in m.private if r in leaves)
+        traffic = (
+            "nothing leaves a client" if not m.sends else "the traffic of FedAvg" + (f" less {kept}" if kept else "")
+        )
+        return {"gradients": m.gradients, "passes": m.passes, "sends": m.sends, "words": f"{words}; {traffic}"}
+
+    def row(self) -> dict[str, Any]:
+        """The JSON object of `fedroute advise --json`."""
+        config = self.config()
+        return {
+            "schema": 1, "algorithm": self.algorithm, "label": self.label, "what": self.method.good,
+            "private": list(self.private), "model": dict(self.model), "weighting": dict(self.weighting),
+            "sampling": self.sampling, "clients_per_round": self.clients_per_round, "schedule": self.schedule,
+            "router": self.router, "router_why": self.router_why, "why": list(self.why), "cost": self.cost,
+            "runner_up": METHODS[self.runner_up].name, "runner_up_label": self.runner_up,
+            "runner_up_why": self.runner_up_why, "runner_up_config": dict(METHODS[self.runner_up].config),
+            "would_change_mind": list(self.would_change_mind),
+            "leave_out": [vars(c) for c in self.leave_out], "personal": [vars(c) for c in self.personal],
+            "config": config, "proof": self.proof.row() if self.proof else None,
+        }  # fmt: skip

@@ -1,0 +1,174 @@
+"""Columns that should not be there: they give the answer away, or name the row or the client.
+
+Of each column every client counts its rows by label in up to 32 bins (quantiles over all clients, names as they are,
+one bin for missing), in two random halves. Two tables summed over clients tell how much of the labels' entropy the
+column explains alone: probabilities from one half, judged on the other, so that many bins explain nothing by chance."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedroute.profile.column_summary import ColumnSummary
+from fedroute.profile.finding import Finding, percent
+from fedroute.profile.own_rows import Floats, Ints, OwnRows
+from fedroute.randomness import seed_of
+
+BINS = 32  # the last for missing
+STRONG, PLAIN = 0.75, 0.9  # share of the labels' entropy that one column explains
+WEAK = 0.3  # what the others explain at most, in the middle
+PRIOR = 0.25  # rows that each bin is taken to have by the labels' shares
+ROWS = 50  # of a client, to look at it alone
+_LATER = re.compile(
+    r"outcome|died|death|dead\b|deceas|mortal|surviv|discharg|follow.?up|result|recurr|relaps|readmi|complication|"
+    r"(^|[_\W])(post|final|after|target|label|diagnos\w*|status|end)([_\W]|\d|$)|"
+    r"死|出院|随访|结局|转归|结果|诊断|复发|预后",
+    re.IGNORECASE,
+)
+_ID = re.compile(
+    r"(^|[_\s.-])(id|uuid|guid|index|idx|no|nr|number|row|mrn)$|^id[_\s.-]|编号|序号|病历号", re.IGNORECASE
+)
+_LEFT_OUT = re.compile(r"^column (.+) looks like an identifier: not used")
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """What one client sends: (2, F + C, 32, K) rows by half, column, bin and label."""
+
+    client: str
+    counts: NDArray[np.uint32]
+
+    @property
+    def sent(self) -> int:
+        return self.counts.nbytes
+
+
+def bin_edges(summaries: Sequence[ColumnSummary]) -> Floats:
+    """(F, 30) limits of the bins: quantiles of all clients' quantiles, weighted by rows."""
+    f = summaries[0].quantiles.shape[0]
+    edges = np.zeros((f, BINS - 2))
+    for j in range(f):
+        q = np.concatenate([s.quantiles[j] for s in summaries if s.known[j]] or [np.zeros(1)])
+        w = np.concatenate([np.full(len(s.quantiles[j]), s.known[j]) for s in summaries if s.known[j]] or [np.ones(1)])
+        order = np.argsort(q)
+        share = (w[order].cumsum() - w[order] / 2) / w.sum()
+        edges[j] = np.interp(np.linspace(0, 1, BINS)[1:-1], share, q[order])
+    return edges
+
+
+def label_counts(own: OwnRows, y: Ints, labels: int, edges: Floats, seed: int) -> LabelCounts:
+    """y: (n,) label codes 0..labels-1."""
+    rng = np.random.default_rng(seed_of(seed, "profile", "halves", own.client))
+    half = rng.permutation(len(own)) % 2
+    f, c = own.values.shape[1], own.codes.shape[1]
+    counts = np.zeros((2, f + c, BINS, labels), dtype=np.uint32)
+    for j in range(f + c):
+        if j < f:
+            v = own.values[:, j]
+            place = np.where(np.isnan(v), BINS - 1, np.searchsorted(edges[j], v, side="right"))
+        else:
+            code = own.codes[:, j - f]
+            place = np.where(code < 0, BINS - 1, np.minimum(code, BINS - 2))
+        flat = (half * BINS + place) * labels + y
+        counts[:, j] = np.bincount(flat, minlength=2 * BINS * labels).reshape(2, BINS, labels)
+    return LabelCounts(own.client, counts)
+
+
+def explained(counts: NDArray[np.generic]) -> Floats:
+    """(F,) the share of the labels' entropy that each column explains, from 0 to 1; (2, F, 32, K) counts."""
+    c = counts.astype(np.float64)
+    plain, told = np.zeros(c.shape[1]), np.zeros(c.shape[1])
+    for fit, judge in ((c[0], c[1]), (c[1], c[0])):
+        whole = fit.sum(1) + 0.5  # (F, K)
+        share = whole / whole.sum(1, keepdims=True)
+        p = (fit + PRIOR * share[:, None]) / (fit.sum(2, keepdims=True) + PRIOR)
+        told -= (judge * np.log(p)).sum((1, 2))
+        plain -= (judge.sum(1) * np.log(share)).sum(1)
+    rows = max(1.0, float(c[:, :1].sum()))
+    found: Floats = np.where(plain / rows > 0.05, 1 - told / np.maximum(plain, 1e-12), 0.0).clip(0, 1)
+    return found
+
+
+def leaking_columns(sent: Sequence[LabelCounts], columns: Sequence[str]) -> list[Finding]:
+    """Columns that explain nearly all alone while the others do not; that do so at one client only; and those whose
+    name says that they come after the outcome and that explain more than the others."""
+    found = list[Finding]()
+    if not sent or len(columns) < 2:
+        return found
+    total = np.sum([s.counts.astype(np.int64) for s in sent], axis=0)
+    whole = explained(total)
+    named = dict[str, float]()
+    for j in np.argsort(-whole, kind="stable").tolist():
+        rest = float(np.median(np.delete(whole, j)))
+        later = bool(_LATER.search(columns[j])) and whole[j] >= max(0.1, 2 * rest)
+        alone = whole[j] >= STRONG and rest <= WEAK and (whole >= STRONG).sum() <= max(1, len(columns) / 4)
+        if alone or later:
+            named[columns[j]] = float(whole[j])
+            found.append(_leak(columns[j], None, float(whole[j]), rest, later))
+    for s in sent:
+        if len(sent) < 2 or s.counts[:, 0].sum() < ROWS:
+            continue
+        own, others = explained(s.counts), explained(total - s.counts)
+        middle = float(np.median(own))
+        for j in np.flatnonzero((own >= PLAIN) & (others <= 0.5) & (middle <= WEAK)).tolist():
+            if columns[j] not in named:
+                found.append(_leak(columns[j], s.client, float(own[j]), float(others[j]), False))
+    return found
+
+
+def _leak(column: str, client: str | None, strength: float, rest: float, later: bool) -> Finding:
+    where = f" at {client}" if client else ""
+    against = f"at the other clients {percent(rest)}" if client else f"the other columns {percent(rest)} each"
+    name = " Its name says that it is known only afterwards." if later else ""
+    return Finding(
+        kind="a column that gives the answer away", client=client, column=column, number=round(strength, 4),
+        unit="share of the labels' entropy", severity="severe" if strength >= PLAIN else "warning",
+        sentence=f"{column} alone explains {percent(strength)} of the label{where}, {against}.{name} "
+        "Is it known when the answer is needed, or made from it?",
+        mend=f"if it is made after the outcome: `drop: [{column}]`",
+    )  # fmt: skip
+
+
+def naming_columns(summaries: Sequence[ColumnSummary], columns: Sequence[str], notes: Sequence[str]) -> list[Finding]:
+    """Columns that name the row (a number of its own for each) or the client (one value there, another elsewhere)."""
+    found = [
+        Finding(
+            kind="an identifier", client=None, column=m[1], number=1, unit="columns", severity="note",
+            sentence=f"{m[1]} tells rows apart and nothing else: it was left out when the data were read.",
+            mend=f"none; to use it all the same, name it in `features`, or `drop: [{m[1]}]` to say so",
+        )
+        for note in notes if (m := _LEFT_OUT.match(note))
+    ]  # fmt: skip
+    big = [s for s in summaries if s.rows >= 20]
+    f = summaries[0].quantiles.shape[0]
+    for j, column in enumerate(columns):
+        if big and sum(_names_rows(s, j, f, column) for s in big) > len(big) / 2:
+            found.append(Finding(
+                kind="an identifier", client=None, column=column, number=1, unit="columns", severity="warning",
+                sentence=f"{column} has another value in (nearly) every row: a model learns the rows by heart with it.",
+                mend=f"`drop: [{column}]`",
+            ))  # fmt: skip
+        elif len(big) > 1 and all(s.known[j] and s.distinct[j] == 1 for s in big):
+            only = {s.single[j] for s in big}
+            if len(only) > 1:
+                found.append(Finding(
+                    kind="a column that names the client", client=None, column=column, number=len(only), unit="values",
+                    severity="warning",
+                    sentence=f"{column} has one value at each client and {len(only)} over all: it says whose a row is, "
+                    "and nothing about the row.",
+                    mend=f"`drop: [{column}]`, unless it is a fact about the place that a new client has too",
+                ))  # fmt: skip
+    return found
+
+
+def _names_rows(s: ColumnSummary, j: int, numeric: int, column: str) -> bool:
+    distinct, known = int(s.distinct[j]), int(s.known[j])
+    if j >= numeric:
+        return known >= 20 and distinct > 0.9 * known
+    if not s.whole[j] or known < 20 or distinct < 0.95 * known:
+        return False
+    span = max(1.0, float(s.quantiles[j, -1] - s.quantiles[j, 0]))
+    repeats = known * (known - 1) / 2 / span  # that so many whole numbers in that span would have
+    return bool(s.rising[j] or (distinct == known and repeats > 8) or _ID.search(column))

@@ -1,0 +1,80 @@
+"""What a router says of queries: client, answer, how sure, why, and who is next in line, or that nobody fits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from fedroute.router.scores import Decision
+
+
+@dataclass(frozen=True, eq=False)
+class Routed:
+    """Of B queries. decision: what the rule made of them; posterior: (B, N), P(client | query); abstained: (B,) bool,
+    unlike any client's rows, so that no answer should be relied on; because: what speaks for the likeliest client of
+    each query, in words, "" for nothing; [] where that was not looked for."""
+
+    clients: tuple[str, ...]
+    labels: tuple[str, ...]
+    rule: str
+    decision: Decision
+    posterior: Tensor
+    abstained: Tensor
+    because: Sequence[str] = ()
+
+    def __len__(self) -> int:
+        return len(self.decision.client)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A line for each query: {client, answer, score, reason, runner_up, abstained, probabilities: {label: p},
+        posterior: {client: p} of the three likeliest}. client and answer are None where the router abstains, client
+        also where the rule asks nobody in particular; runner_up then is the likeliest client."""
+        return [self._row(i) for i in range(len(self))]
+
+    def _row(self, i: int) -> dict[str, Any]:
+        client, _, score, second = (v[i] for v in self.decision)
+        abstained = bool(self.abstained[i])
+        p = self.decision.answer[i]
+        share, who = self.posterior[i].topk(min(3, len(self.clients)))
+        likeliest = {self.clients[k]: round(v, 4) for k, v in zip(who.tolist(), share.tolist(), strict=True)}
+        asked = self.clients[int(client)] if int(client) >= 0 else None
+        nearest = self.clients[int(who[0])]
+        following = self.clients[int(second)] if int(second) >= 0 else nearest if asked is None else None
+        return {
+            "client": None if abstained else asked,
+            "answer": None if abstained else self.labels[int(p.argmax())],
+            "score": round(float(score), 4),
+            "reason": self._reason(i, asked, nearest, abstained),
+            "runner_up": (asked or nearest) if abstained else following,
+            "abstained": abstained,
+            "probabilities": {k: round(v, 4) for k, v in zip(self.labels, p.tolist(), strict=True)},
+            "posterior": likeliest,
+        }
+
+    def _reason(self, i: int, asked: str | None, nearest: str, abstained: bool) -> str:
+        share = f"{float(self.posterior[i].max()):.0%}"
+        because = f" ({self.because[i]})" if self.because and self.because[i] else ""
+        if abstained:
+            return f"unlike any client's rows; the nearest is {nearest}"
+        if self.rule == "global":
+            return "the global model's answer"
+        looks = f"looks like {nearest}'s, {share}{because}"
+        if asked is None and int(self.decision.second[i]) >= 0:
+            return f"{looks}; every client that could answer is full"
+        if asked is None:
+            return f"all answers, weighted by whose query it may be: {looks}"
+        if self.rule.startswith(("consensus", "joint")):
+            answer = self.labels[int(self.decision.answer[i].argmax())]
+            return f"{looks}; all clients together give {answer} {float(self.decision.score[i]):.0%}, as {asked} says"
+        return looks if asked == nearest else f"{looks}; {self.rule} asks {asked}"
+
+    @classmethod
+    def together(cls, parts: Sequence[Self]) -> Self:
+        """One after the other."""
+        decision = Decision(*(torch.cat(v) for v in zip(*(p.decision for p in parts), strict=True)))
+        posterior, abstained = (torch.cat([getattr(p, k) for p in parts]) for k in ("posterior", "abstained"))
+        words = [w for p in parts for w in p.because]
+        return replace(parts[0], decision=decision, posterior=posterior, abstained=abstained,
+                       because=words if len(words) == len(abstained) else [])  # fmt: skip

@@ -1,0 +1,36 @@
+"""fedroute profile."""
+
+import json
+from pathlib import Path
+
+from tests.cli.conftest import Fedroute
+
+TABLE = """\
+federation: {source: csv, path: rows.csv, client: site, label: ill}
+"""
+
+
+def test_profile_of_a_file_as_json(fedroute: Fedroute, tmp_path: Path) -> None:
+    lines = [f"{'abc'[i % 3]},{i % 7}.5,{(i * 31) % 11},{('yes', 'no')[i * i % 5 < 2]}" for i in range(120)]
+    (tmp_path / "rows.csv").write_text("site,age,dose,ill\n" + "\n".join(lines))
+    (tmp_path / "f.yaml").write_text(TABLE)
+    said = fedroute("profile", tmp_path / "f.yaml", "--json")
+    assert said.code == 0
+    found = json.loads(said.out)
+    assert [c["name"] for c in found["clients"]] == ["a", "b", "c"]
+    assert {"clients", "skew", "leaks"} <= set(found)
+
+
+def test_profile_in_words_with_a_page(fedroute: Fedroute, tmp_path: Path) -> None:
+    said = fedroute("profile", "bundled:digits", "--out", tmp_path, "--lang", "zh")
+    assert said.code == 0
+    assert "客户端的差别首先在于特征" in said.out
+    assert str(tmp_path / "profile.html") in said.err
+    assert (tmp_path / "profile.html").exists()
+
+
+def test_wrong_input_is_said(fedroute: Fedroute) -> None:
+    said = fedroute("profile", "nowhere.yaml")
+    assert said.code == 2
+    assert "nowhere.yaml: cannot be read" in said.err
+    assert fedroute("profile", "bundled:digits", "--lang", "de").code == 2
