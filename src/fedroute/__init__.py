@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fedroute.advise.job import advise_federation as advise
     from fedroute.core import Algorithm, Context
     from fedroute.data.federation import Federation
     from fedroute.profile.profile import profile
@@ -18,10 +19,11 @@ _HOME = {
     "Federation": "data.federation",
     "Router": "router.router",
     "Task": "task",
+    "advise": "advise",
     "fit": "training",
     "profile": "profile",
 }
-__all__ = ["Algorithm", "Context", "Federation", "Router", "Task", "fit", "profile"]
+__all__ = ["Algorithm", "Context", "Federation", "Router", "Task", "advise", "fit", "profile"]
 
 
 def __getattr__(name: str) -> object:

@@ -19,6 +19,8 @@ FORBIDDEN = {
     "fedroute.engines": ["fedroute.training", "fedroute.rounds", "fedroute.evaluate", "fedroute.algorithms"],
     "fedroute.evaluate": ["fedroute.engines", "fedroute.training", "fedroute.rounds", "fedroute.report"],
     "fedroute.router": ["fedroute.engines", "fedroute.training", "fedroute.rounds", "fedroute.report", "fedroute.cli"],
+    "fedroute.profile": ["fedroute.engines", "fedroute.training", "fedroute.rounds", "fedroute.report", "fedroute.cli"],
+    "fedroute.advise": ["fedroute.report", "fedroute.cli"],
     "fedroute.rounds": ["fedroute.training", "fedroute.evaluate", "fedroute.report", "fedroute.cli"],
     "fedroute.training": ["fedroute.cli"],
 }
