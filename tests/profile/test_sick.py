@@ -13,6 +13,7 @@ from fedroute.data.load import load_federation
 from fedroute.data.registry import description
 from fedroute.profile.finding import Finding, listed, percent, worst_first
 from fedroute.profile.sick import PRIVATE, Sick, sick
+from fedroute.said import say
 
 DATA = Path(os.environ.get("FEDROUTE_DATA", "/nowhere"))
 
@@ -186,6 +187,7 @@ def test_words_for_people() -> None:
     assert listed(["a", "b"]) == "a and b"
     assert listed(list("abcdef")) == "a, b, c, d and 2 more"
     note, severe = (
-        Finding(kind="k", client=None, severity=s, sentence="", mend="", number=1) for s in ("note", "severe")
+        Finding(kind="k", client=None, severity=s, sentence=say("", ""), mend=say("", ""), number=1)
+        for s in ("note", "severe")
     )
     assert worst_first([note, severe]) == (severe, note)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from fedroute.data.federation import Federation
 from fedroute.profile.finding import Finding, listed, percent
+from fedroute.said import say
 from fedroute.words import noun
 
 NEARLY = 0.9  # share of one class, from which on a client has next to nothing else
@@ -20,17 +21,29 @@ def class_findings(federation: Federation) -> list[Finding]:
     training = federation.sizes().tolist()
     tiny = {c: n for c, n in zip(federation.clients, training, strict=True) if 0 < n < TINY}
     empty = [c for c, n in zip(federation.clients, training, strict=True) if n == 0]
-    mend = "let them take part with personalisation or serve them with the others' model; do not judge by them"
+    mend = say(
+        "let them take part with personalisation or serve them with the others' model; do not judge by them",
+        "让它们以个性化的方式参与，或使用其他客户端的模型；不要以它们来评判",
+    )
     if tiny:
+        named = listed([f"{c} ({n})" for c, n in tiny.items()])
         found.append(Finding(
             kind="few rows", client=None, others=tuple(tiny), number=len(tiny), unit="clients", severity="warning",
-            sentence=f"{listed([f'{c} ({n})' for c, n in tiny.items()])} {noun(len(tiny), 'has', 'have')} fewer "
-            f"than {TINY} training rows: too few to learn from or to be judged by.", mend=mend,
+            sentence=say(
+                f"{named} {noun(len(tiny), 'has', 'have')} fewer than {TINY} training rows: too few to learn from or "
+                "to be judged by.",
+                f"{named.zh} 的训练数据不到 {TINY} 条：太少，既难以从中学习，也难以据此评判。",
+            ),
+            mend=mend,
         ))  # fmt: skip
     if empty:
         found.append(Finding(
             kind="no rows", client=None, others=tuple(empty), number=len(empty), unit="clients", severity="warning",
-            sentence=f"{listed(empty)} {noun(len(empty), 'has', 'have')} no training row.", mend=mend,
+            sentence=say(
+                f"{listed(empty)} {noun(len(empty), 'has', 'have')} no training row.",
+                f"{listed(empty).zh} 没有训练数据。",
+            ),
+            mend=mend,
         ))  # fmt: skip
     if not labels or federation.y.ndim != 1 or federation.y.is_floating_point():
         return found
@@ -47,19 +60,35 @@ def class_findings(federation: Federation) -> list[Finding]:
 
 def _one_class(nearly: Mapping[str, tuple[str, int, int]]) -> list[Finding]:
     """One finding for each client, or one for all where there are many."""
-    why = "a model that always says so is hard to beat there, and its updates pull the others that way"
+    why = say(
+        "a model that always says so is hard to beat there, and its updates pull the others that way",
+        "在那里，总是给出该答案的模型难以超越，而其更新会把其他客户端也拉向那边",
+    )
     if len(nearly) > MANY:
         return [Finding(
             kind="one class", client=None, others=tuple(nearly), number=len(nearly), unit="clients", severity="warning",
-            sentence=f"{listed(list(nearly))} have (nearly) only one class: {why}.",
-            mend="personalise (private head) or train them alone; judge by recall of the rare class, over clients",
+            sentence=say(
+                f"{listed(list(nearly))} have (nearly) only one class: {why}.",
+                f"{listed(list(nearly)).zh}（几乎）只有一种标签：{why.zh}。",
+            ),
+            mend=say(
+                "personalise (private head) or train them alone; judge by recall of the rare class, over clients",
+                "采用个性化（私有输出层）或让它们单独训练；跨客户端以稀有标签的召回率来评判",
+            ),
         )]  # fmt: skip
     return [
         Finding(
             kind="one class", client=client, number=round(most / n, 4), unit="share of rows", severity="warning",
-            sentence=f"{client} has {'only' if most == n else 'nearly only'} {name!r} ({most:,} of {n:,} rows, "
-            f"{percent(most / n)}): {why}.",
-            mend=f"personalise (private head) or train {client} alone; judge it by recall of the rare class",
+            sentence=say(
+                f"{client} has {'only' if most == n else 'nearly only'} {name!r} ({most:,} of {n:,} rows, "
+                f"{percent(most / n)}): {why}.",
+                f"{client} {'只有' if most == n else '几乎只有'}“{name}”（{most:,} 条，共 {n:,} 条，"
+                f"占 {percent(most / n)}）：{why.zh}。",
+            ),
+            mend=say(
+                f"personalise (private head) or train {client} alone; judge it by recall of the rare class",
+                f"采用个性化（私有输出层）或让 {client} 单独训练；以稀有标签的召回率来评判它",
+            ),
         )
         for client, (name, most, n) in nearly.items()
     ]  # fmt: skip
@@ -87,13 +116,21 @@ def _own_names(clients: Sequence[str], labels: Sequence[str], counts: Sequence[S
         written = {_writing(k) for k in own}.isdisjoint({_writing(k) for k in rest})
         if not (written or alike):
             continue
+        mine, theirs = listed(sorted(own)), listed(sorted(rest))
+        names = ", ".join(f"{a}: {b}" for a, b in zip(sorted(own), sorted(rest), strict=False))
         found.append(Finding(
             kind="label names of its own", client=client, number=len(own), unit="labels",
             severity="severe" if written else "warning",
-            sentence=f"{client} calls its classes {listed(sorted(own))} and the others {listed(sorted(rest))}: no "
-            "label in common, so nothing learnt there helps elsewhere.",
-            mend="if they are the same classes, call them alike: `label_names: {"
-            + ", ".join(f"{a}: {b}" for a, b in zip(sorted(own), sorted(rest), strict=False)) + "}` (check the order)",
+            sentence=say(
+                f"{client} calls its classes {mine} and the others {theirs}: no label in common, so nothing learnt "
+                "there helps elsewhere.",
+                f"{client} 的标签叫 {mine.zh}，其他客户端的叫 {theirs.zh}："
+                f"没有共同的标签，在那里学到的对别处没有帮助。",
+            ),
+            mend=say(
+                f"if they are the same classes, call them alike: `label_names: {{{names}}}` (check the order)",
+                f"如果其实是同样的标签，请统一名称：`label_names: {{{names}}}`（请核对顺序）",
+            ),
         ))  # fmt: skip
     return found
 

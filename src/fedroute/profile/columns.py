@@ -13,6 +13,7 @@ import numpy as np
 from fedroute.profile.column_summary import SHARES, TRIMMED, ColumnSummary, Scales
 from fedroute.profile.finding import Finding
 from fedroute.profile.own_rows import Floats
+from fedroute.said import say
 
 FEW = 20  # rows below which quantiles say too little
 APART = 0.75  # spreads, beyond which a client does not agree with the reference
@@ -47,6 +48,16 @@ _KNOWN = [
     Unit("degrees Fahrenheit", "degrees Celsius", 1.8, 32), Unit("kelvins", "degrees Celsius", 1, 273.15),
 ]  # fmt: skip
 UNITS = [*_KNOWN, *(u.inverse for u in _KNOWN)]
+IN_CHINESE = {  # the units that are not signs
+    "pounds": "磅", "kilograms": "千克", "centimetres": "厘米", "inches": "英寸", "feet": "英尺", "metres": "米",
+    "kilometres": "公里", "miles": "英里", "grams": "克", "ounces": "盎司", "mm Hg": "毫米汞柱", "kPa": "千帕",
+    "kilojoules": "千焦", "kilocalories": "千卡", "mmol/l (cholesterol)": "mmol/l（胆固醇）",
+    "mmol/l (glucose)": "mmol/l（葡萄糖）", "micromol/l": "微摩尔/升", "mg/dl (creatinine)": "mg/dl（肌酐）",
+    "months": "月", "years": "年", "days": "天", "weeks": "周", "hours": "小时", "minutes": "分钟", "seconds": "秒",
+    "0 to 255": "0 到 255", "0 to 1": "0 到 1", "tenths": "十分之一", "wholes": "整数单位",
+    "hundredths (per cent)": "百分之一", "thousandths": "千分之一", "millionths": "百万分之一",
+    "degrees Fahrenheit": "华氏度", "degrees Celsius": "摄氏度", "kelvins": "开尔文",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -135,12 +146,21 @@ def _finding(s: ColumnSummary, column: str, unit: Unit, here: float, there: floa
     back = (
         f"subtract {unit.offset:.6g} and " if unit.offset > 0 else f"add {-unit.offset:.6g} and " if unit.offset else ""
     )
+    back_zh = f"减去 {unit.offset:.6g}，" if unit.offset > 0 else f"加上 {-unit.offset:.6g}，" if unit.offset else ""
+    here_zh, there_zh = (IN_CHINESE.get(u, u) for u in (unit.here, unit.elsewhere))
     return Finding(
         kind="another unit", client=s.client, column=column, number=unit.factor, unit="times",
         severity="severe" if unit.offset or not 0.5 < unit.factor < 2 else "warning",  # or else another population
-        sentence=f"{column} at {s.client} (median {here:.4g}) is what the others have (median {there:.4g}) in another "
-        f"unit: {unit.here} where they have {unit.elsewhere}, or another factor of {unit.factor:.4g}.",
-        mend=f"look at {column} at {s.client}; if so, {back}divide by {unit.factor:.6g} there before loading",
+        sentence=say(
+            f"{column} at {s.client} (median {here:.4g}) is what the others have (median {there:.4g}) in another "
+            f"unit: {unit.here} where they have {unit.elsewhere}, or another factor of {unit.factor:.4g}.",
+            f"{s.client} 的 {column}（中位数 {here:.4g}）与其他客户端的（中位数 {there:.4g}）内容相同而单位不同："
+            f"这里用{here_zh}，其他用{there_zh}；或另有相差 {unit.factor:.4g} 倍的原因。",
+        ),
+        mend=say(
+            f"look at {column} at {s.client}; if so, {back}divide by {unit.factor:.6g} there before loading",
+            f"检查 {s.client} 的 {column}；如确实如此，读取数据前在那里{back_zh}再除以 {unit.factor:.6g}",
+        ),
     )  # fmt: skip
 
 
@@ -180,12 +200,20 @@ def swaps_found(summaries: Sequence[ColumnSummary], columns: Sequence[str], scal
             and len(moved) >= 0.5 * (np.diag(cost) > 2 * APART).sum()
         ):
             names = [columns[use[i]] for i, _ in moved]
-            fit = ", ".join(f"{columns[use[i]]} holds {columns[use[k]]}" for i, k in moved[:6])
+            pairs = [(columns[use[i]], columns[use[k]]) for i, k in moved[:6]]
+            fit, fit_zh = (sep.join(f"{a} {holds} {b}" for a, b in pairs)
+                           for sep, holds in ((", ", "holds"), ("，", "中是")))  # fmt: skip
             found.append(Finding(
                 kind="columns in each other's place", client=s.client, column=", ".join(names), number=len(moved),
                 unit="columns", severity="severe",
-                sentence=f"At {s.client} {len(moved)} columns look like others' columns of another name: {fit}.",
-                mend=f"look at the header of {s.client}'s file and put the names over the right columns",
+                sentence=say(
+                    f"At {s.client} {len(moved)} columns look like others' columns of another name: {fit}.",
+                    f"{s.client} 有 {len(moved)} 列看起来像其他客户端另一名称的列：{fit_zh}。",
+                ),
+                mend=say(
+                    f"look at the header of {s.client}'s file and put the names over the right columns",
+                    f"检查 {s.client} 文件的表头，使名称与列对应",
+                ),
             ))  # fmt: skip
     return found
 

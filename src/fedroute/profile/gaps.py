@@ -7,6 +7,7 @@ import numpy as np
 from fedroute.data.rows import canonical
 from fedroute.profile.column_summary import ColumnSummary, Mark
 from fedroute.profile.finding import Finding, listed, percent
+from fedroute.said import say
 
 APART = 1.25  # spreads between a mark and all other values, where it is frequent
 ALONE = 4.0  # and where it is not
@@ -46,14 +47,27 @@ def _never_elsewhere(value: float, j: int, varied: Sequence[ColumnSummary]) -> b
 def _mark(s: ColumnSummary, column: str, mark: Mark, known: int, all_of_it: bool) -> Finding:
     value, share = canonical(mark.value), mark.count / max(1, known)
     times = (
-        f"in all {known:,} rows that have a value, and never where other clients vary" if all_of_it
-        else f"in {mark.count:,} of {known:,} rows ({percent(share)}), far from every other value"
+        say(
+            f"in all {known:,} rows that have a value, and never where other clients vary",
+            f"在全部 {known:,} 条有值的数据中都是",
+        ) if all_of_it
+        else say(
+            f"in {mark.count:,} of {known:,} rows ({percent(share)}), far from every other value",
+            f"在 {mark.count:,} 条数据（共 {known:,} 条，占 {percent(share)}）中是",
+        )
     )  # fmt: skip
     return Finding(
         kind="a number for a missing value", client=s.client, column=column, number=mark.count,
         severity="warning" if mark.count >= 3 else "note",
-        sentence=f"At {s.client} {column} is {value} {times}: it seems to mean that nothing was measured.",
-        mend=f"say `missing: {{{column}: [{value}]}}`, so that it is filled and flagged, or correct it at {s.client}",
+        sentence=say(
+            f"At {s.client} {column} is {value} {times}: it seems to mean that nothing was measured.",
+            f"{s.client} 的 {column} {times.zh} {value}，"
+            f"{'而在该列有变化的其他客户端从不出现' if all_of_it else '与其他各值相距甚远'}：看来它表示没有测量。",
+        ),
+        mend=say(
+            f"say `missing: {{{column}: [{value}]}}`, so that it is filled and flagged, or correct it at {s.client}",
+            f"写 `missing: {{{column}: [{value}]}}`，使其被填补并标记，或在 {s.client} 更正",
+        ),
     )  # fmt: skip
 
 
@@ -68,12 +82,21 @@ def absent_columns(
         have = [s.client for s, g in zip(summaries, gone[:, j], strict=True) if g < 0.5 and s.rows]
         for s, g in zip(summaries, gone[:, j].tolist(), strict=True):
             if have and s.rows and g >= ABSENT:
-                marks = f"; {' and '.join(declared[column])} counts as missing" if declared.get(column) else ""
+                meant = declared.get(column, ())
+                marks = f"; {' and '.join(meant)} counts as missing" if meant else ""
+                marks_zh = f"；{'、'.join(meant)} 视为缺失" if meant else ""
                 found.append(Finding(
                     kind="a column that is not recorded", client=s.client, column=column, number=round(g, 4),
                     unit="share of rows", severity="warning", others=tuple(have),
-                    sentence=f"{column} is missing in {percent(g)} of the rows at {s.client} (recorded at "
-                    f"{listed(have)}{marks}): what is filled in there is the others' value.",
-                    mend=f"`drop: [{column}]`, or keep it with its flag and let {s.client} have private layers",
+                    sentence=say(
+                        f"{column} is missing in {percent(g)} of the rows at {s.client} (recorded at "
+                        f"{listed(have)}{marks}): what is filled in there is the others' value.",
+                        f"{s.client} 有 {percent(g)} 的数据缺少 {column}（{listed(have).zh} 有记录{marks_zh}）："
+                        "那里填补的是其他客户端的值。",
+                    ),
+                    mend=say(
+                        f"`drop: [{column}]`, or keep it with its flag and let {s.client} have private layers",
+                        f"`drop: [{column}]`，或连同缺失标记一起保留，并让 {s.client} 有私有层",
+                    ),
                 ))  # fmt: skip
     return found

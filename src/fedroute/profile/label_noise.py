@@ -19,6 +19,7 @@ from fedroute.profile.finding import Finding, percent
 from fedroute.profile.own_rows import Floats, Ints, OwnRows
 from fedroute.profile.repeats import Repeats
 from fedroute.randomness import seed_of
+from fedroute.said import say
 
 ROWS = 100  # different rows below which a client is not judged
 LOOKED_AT = 1000  # rows of a client, drawn where there are more
@@ -125,13 +126,23 @@ def noise_found(all_clients: Sequence[Suspects]) -> list[Finding]:
         own = binom.sf(s.wrong - 1, s.sure, min(1, 2 * s.believed / s.sure + 0.01)) < UNLIKELY / len(judged)
         if peers or own:
             share = s.suspects / s.looked_at
-            why = f"others have {percent(usual)}" if peers else "and the model is sure of the contrary for too many"
+            why = (
+                say(f"others have {percent(usual)}", f"其他客户端为 {percent(usual)}") if peers
+                else say("and the model is sure of the contrary for too many", "其中模型确信与标签相反的过多")
+            )  # fmt: skip
             found.append(Finding(
                 kind="doubtful labels", client=s.client, number=s.suspects, rows=tuple(sorted(s.rows)),
                 severity="severe" if share > PLENTY else "warning",
-                sentence=f"{s.suspects:,} of {s.looked_at:,} rows looked at ({percent(share)}) at {s.client} have a "
-                f"label that a model of its other rows doubts; {why}.",
-                mend=f"let somebody at {s.client} look at the rows listed, and at how labels came to the data",
+                sentence=say(
+                    f"{s.suspects:,} of {s.looked_at:,} rows looked at ({percent(share)}) at {s.client} have a "
+                    f"label that a model of its other rows doubts; {why}.",
+                    f"{s.client} 有 {s.suspects:,} 条数据（共查看 {s.looked_at:,} 条，占 {percent(share)}）的标签受到"
+                    f"由其余数据训练的模型的怀疑；{why.zh}。",
+                ),
+                mend=say(
+                    f"let somebody at {s.client} look at the rows listed, and at how labels came to the data",
+                    f"请 {s.client} 的人员检查所列数据，以及标签是如何得来的",
+                ),
             ))  # fmt: skip
     if not found and len(judged) > 1:
         sure, wrong = sum(s.sure for s in judged), sum(s.wrong for s in judged)
@@ -139,8 +150,15 @@ def noise_found(all_clients: Sequence[Suspects]) -> list[Finding]:
         if binom.sf(wrong - 1, sure, min(1, 2 * believed + 0.01)) < UNLIKELY:
             found.append(Finding(
                 kind="doubtful labels", client=None, number=sum(s.suspects for s in judged), severity="warning",
-                sentence=f"Over {len(judged)} clients a model is wrong in {percent(wrong / sure)} of the rows it is "
-                f"surest of and believes {percent(believed)}: some labels are wrong everywhere.",
-                mend="look at how labels come about; prefer methods that bear noise, and do not tune on such labels",
+                sentence=say(
+                    f"Over {len(judged)} clients a model is wrong in {percent(wrong / sure)} of the rows it is "
+                    f"surest of and believes {percent(believed)}: some labels are wrong everywhere.",
+                    f"在 {len(judged)} 个客户端上，模型在它最有把握的数据中错了 {percent(wrong / sure)}，"
+                    f"而它自认为只错 {percent(believed)}：各处都有一些标签是错的。",
+                ),
+                mend=say(
+                    "look at how labels come about; prefer methods that bear noise, and do not tune on such labels",
+                    "检查标签是如何得来的；优先选用能容忍噪声的方法，不要用这样的标签调参",
+                ),
             ))  # fmt: skip
     return found

@@ -15,6 +15,7 @@ from fedroute.profile.column_summary import ColumnSummary
 from fedroute.profile.finding import Finding, percent
 from fedroute.profile.own_rows import Floats, Ints, OwnRows
 from fedroute.randomness import seed_of
+from fedroute.said import say
 
 BINS = 32  # the last for missing
 STRONG, PLAIN = 0.75, 0.9  # share of the labels' entropy that one column explains
@@ -122,12 +123,21 @@ def _leak(column: str, client: str | None, strength: float, rest: float, later: 
     where = f" at {client}" if client else ""
     against = f"at the other clients {percent(rest)}" if client else f"the other columns {percent(rest)} each"
     name = " Its name says that it is known only afterwards." if later else ""
+    where_zh = f"在 {client}，" if client else ""
+    against_zh = f"在其他客户端为 {percent(rest)}" if client else f"其他各列各为 {percent(rest)}"
+    name_zh = "从名称看，它要到事后才知道。" if later else ""
     return Finding(
         kind="a column that gives the answer away", client=client, column=column, number=round(strength, 4),
         unit="share of the labels' entropy", severity="severe" if strength >= PLAIN else "warning",
-        sentence=f"{column} alone explains {percent(strength)} of the label{where}, {against}.{name} "
-        "Is it known when the answer is needed, or made from it?",
-        mend=f"if it is made after the outcome: `drop: [{column}]`",
+        sentence=say(
+            f"{column} alone explains {percent(strength)} of the label{where}, {against}.{name} "
+            "Is it known when the answer is needed, or made from it?",
+            f"{where_zh}仅 {column} 一列就能解释标签的 {percent(strength)}，{against_zh}。{name_zh}"
+            "需要答案时它已经知道了吗，还是由答案得出的？",
+        ),
+        mend=say(
+            f"if it is made after the outcome: `drop: [{column}]`", f"如果它是在结果之后产生的：`drop: [{column}]`"
+        ),
     )  # fmt: skip
 
 
@@ -136,8 +146,14 @@ def naming_columns(summaries: Sequence[ColumnSummary], columns: Sequence[str], n
     found = [
         Finding(
             kind="an identifier", client=None, column=m[1], number=1, unit="columns", severity="note",
-            sentence=f"{m[1]} tells rows apart and nothing else: it was left out when the data were read.",
-            mend=f"none; to use it all the same, name it in `features`, or `drop: [{m[1]}]` to say so",
+            sentence=say(
+                f"{m[1]} tells rows apart and nothing else: it was left out when the data were read.",
+                f"{m[1]} 只能区分各条数据，别无他用：读取数据时已略去。",
+            ),
+            mend=say(
+                f"none; to use it all the same, name it in `features`, or `drop: [{m[1]}]` to say so",
+                f"无需处理；若仍要使用，请写入 `features`，或用 `drop: [{m[1]}]` 明确略去",
+            ),
         )
         for note in notes if (m := _LEFT_OUT.match(note))
     ]  # fmt: skip
@@ -147,8 +163,11 @@ def naming_columns(summaries: Sequence[ColumnSummary], columns: Sequence[str], n
         if big and sum(_names_rows(s, j, f, column) for s in big) > len(big) / 2:
             found.append(Finding(
                 kind="an identifier", client=None, column=column, number=1, unit="columns", severity="warning",
-                sentence=f"{column} has another value in (nearly) every row: a model learns the rows by heart with it.",
-                mend=f"`drop: [{column}]`",
+                sentence=say(
+                    f"{column} has another value in (nearly) every row: a model learns the rows by heart with it.",
+                    f"{column} 在（几乎）每条数据中的值都不同：模型会借它把数据背下来。",
+                ),
+                mend=say(f"`drop: [{column}]`", f"略去该列：`drop: [{column}]`"),
             ))  # fmt: skip
         elif len(big) > 1 and all(s.known[j] and s.distinct[j] == 1 for s in big):
             only = {s.single[j] for s in big}
@@ -156,9 +175,15 @@ def naming_columns(summaries: Sequence[ColumnSummary], columns: Sequence[str], n
                 found.append(Finding(
                     kind="a column that names the client", client=None, column=column, number=len(only), unit="values",
                     severity="warning",
-                    sentence=f"{column} has one value at each client and {len(only)} over all: it says whose a row is, "
-                    "and nothing about the row.",
-                    mend=f"`drop: [{column}]`, unless it is a fact about the place that a new client has too",
+                    sentence=say(
+                        f"{column} has one value at each client and {len(only)} over all: it says whose a row is, "
+                        "and nothing about the row.",
+                        f"{column} 在每个客户端只有一个值，全体共 {len(only)} 个：它只说明数据属于谁，与数据本身无关。",
+                    ),
+                    mend=say(
+                        f"`drop: [{column}]`, unless it is a fact about the place that a new client has too",
+                        f"`drop: [{column}]`，除非它是关于所在地的事实，新客户端也会有",
+                    ),
                 ))  # fmt: skip
     return found
 

@@ -83,8 +83,8 @@ class Profile:
             "schema": 1, "federation": self.name, "top": self.top, "parts": list(self.parts),
             "sentence": self.sentences["en"], "sentences": dict(self.sentences),
             "labels": list(self.labels), "clients": [c.row() for c in self.clients],
-            "skew": {k: self.skew[k].row() for k in KINDS}, "leaks": [f.row() for f in self.sick.leaks],
-            "sick": [f.row() for f in self.sick.findings], "coverage": self.coverage.row(self.labels),
+            "skew": {k: self.skew[k].row() for k in KINDS}, "leaks": [f.row() | f.languages() for f in self.sick.leaks],
+            "sick": [f.row() | f.languages() for f in self.sick.findings], "coverage": self.coverage.row(self.labels),
             "missing": [c.row(names) for c in self.missing], "sends": [s.row() for s in self.sends],
             "pictures": dict(self.shows), "notes": list(self.notes),
         }  # fmt: skip

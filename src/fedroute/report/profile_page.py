@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from fedroute.errors import InputError
 from fedroute.report.profile_pictures import LINES, heat, lines
-from fedroute.report.profile_words import KINDS, LANGUAGES, Words, flags, words
+from fedroute.report.profile_words import KINDS, LANGUAGES, Words, finding, flags, words
 from fedroute.report.words import size, whole
 
 CHIP = {"none": "yes", "mild": "unclear", "clear": "no", "strong": "no", "unknown": "na"}
@@ -51,7 +51,7 @@ def content(found: Mapping[str, Any], lang: str) -> dict[str, Any]:
         "pictures": pictures(found, w), "five": [_skew(k, found["skew"][k], w, lang) for k in KINDS],
         "clients": [_client(c, w) for c in clients],
         "missing": [_column(c) for c in found["missing"][:40]],
-        "sick": [f | {"chip": SEVERITY[f["severity"]], "words": w[f["severity"]]} for f in found["sick"]],
+        "sick": [_finding(f, w, lang) for f in found["sick"]],
         "sends": [s | {"words": size(s["bytes"])} for s in found["sends"]],
         "total": size(sum(s["bytes"] for s in found["sends"])), "notes": found["notes"],
     }  # fmt: skip
@@ -110,6 +110,11 @@ def _skew(kind: str, s: Mapping[str, Any], w: Words, lang: str) -> dict[str, Any
         "known": s["verdict"] != "unknown", "sentence": s["sentences"][lang],
         "p": "" if s["p"] is None else "< 0.001" if s["p"] < 0.001 else f"{s['p']:.3f}",
     }  # fmt: skip
+
+
+def _finding(f: Mapping[str, Any], w: Words, lang: str) -> dict[str, Any]:
+    sentence, mend = finding(f, lang)
+    return {"chip": SEVERITY[f["severity"]], "words": w[f["severity"]], "sentence": sentence, "mend": mend}
 
 
 def _client(c: Mapping[str, Any], w: Words) -> dict[str, Any]:

@@ -40,12 +40,21 @@ def told(found: Mapping[str, Any], lang: str = "en") -> str:
         lines.append("  " + w["more"].format(n=len(rows) - SHOWN))
     lines += ["", w["sick"]]
     worst = found["sick"]
-    lines += [f"  {w[f['severity']]}: {f['sentence']} {w['mend']}: {f['mend']}" for f in worst[:SHOWN]]
+    for f in worst[:SHOWN]:
+        sentence, mend = finding(f, lang)
+        lines.append(f"  {w[f['severity']]}: {sentence} {w['mend']}: {mend}")
     if len(worst) > SHOWN:
         lines.append("  " + w["more"].format(n=len(worst) - SHOWN))
     if not worst:
         lines.append(f"  {w['healthy']}")
     return "\n".join(lines)
+
+
+def finding(f: Mapping[str, Any], lang: str) -> tuple[str, str]:
+    """Its sentence and its mend; in English where its JSON has no other language."""
+    english = {"sentences": {lang: f["sentence"]}, "mends": {lang: f["mend"]}}
+    told = {**english, **f}
+    return told["sentences"][lang], told["mends"][lang]
 
 
 def effective(client: Mapping[str, Any], w: Words) -> str:
