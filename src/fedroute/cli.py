@@ -118,12 +118,13 @@ def show(value: Any, as_json: bool, human: Callable[[], Any]) -> None:
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Any:
     from rich.table import Table
+    from rich.text import Text  # names are text and no markup
 
     t = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for c in columns:
         t.add_column(c)
     for row in rows:
-        t.add_row(*(str(v) for v in row))
+        t.add_row(*(Text(str(v)) for v in row))
     return t
 
 

@@ -120,7 +120,7 @@ def test_a_name_never_seen_is_routed_and_said(route: Fedroute) -> None:
     [
         ("q.csv", "age,kind\n80,a\n", ["q.csv: no column 'dose'", "a query has the columns age, dose, kind"]),
         ("q.csv", "age,doze,kind\n80,1,a\n", ["did you mean 'doze'"]),
-        ("q.csv", "age,dose,kind\n80,much,a\n", ["column 'dose', row 0: 'much' is not a number", "the cell empty"]),
+        ("q.csv", "age,dose,kind\n80,much,a\n", ["column 'dose', row 1: 'much' is not a number", "the cell empty"]),
         ("q.csv", "age,dose,kind\n", ["q.csv", "no rows"]),
         ("q.csv", "", ["q.csv: is empty"]),
         ("q.csv", b"\xff\xfe\xfa", ["q.csv"]),
@@ -145,7 +145,7 @@ def test_a_parquet_column_of_another_type_is_named(fedroute: Fedroute, trained: 
     parquet.write_table(pa.table(columns), tmp_path / "q.parquet")
     said = fedroute("route", trained, "--input", tmp_path / "q.parquet")
     assert said.code == 2
-    assert "column 'age', row 0: [1.0] is not a number" in said.err
+    assert "column 'age', row 1: [1.0] is not a number" in said.err
 
 
 def test_folders_that_have_no_router(fedroute: Fedroute, trained: Path, tmp_path: Path) -> None:

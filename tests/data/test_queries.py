@@ -101,7 +101,7 @@ def test_dates_are_days_as_in_training(tmp_path: Path) -> None:
         ("no.csv", None, ["no.csv: no such file"]),
         ("q.csv", "age,cp\n1,2\n", ["q.csv: no column 'chol'", "age, chol, cp", "leave the cell empty"]),
         ("q.csv", "agee,cp,chol\n1,2,3\n", ["no column 'age'", "did you mean 'agee'"]),
-        ("q.csv", "age,cp,chol\n1,2,3\nold,2,3\n", ["column 'age', row 1: 'old' is not a number", "q.csv"]),
+        ("q.csv", "age,cp,chol\n1,2,3\nold,2,3\n", ["column 'age', row 2: 'old' is not a number", "q.csv"]),
         ("q.csv", "", ["q.csv"]),
         ("q.csv", "age,cp,chol\n", ["q.csv", "no rows"]),
         ("q.parquet", "no parquet", ["q.parquet: cannot be read as Parquet"]),
@@ -202,3 +202,19 @@ def test_names_survive_the_file(tmp_path_factory: pytest.TempPathFactory, names:
     path.write_text("n,c\n" + "".join(f"1,{v or ''}\n" for v in names))
     expected = form.table.encode({"n": [1.0] * len(names), "c": names})  # type: ignore[union-attr]
     assert torch.equal(read_queries(path, form)[0], expected)
+
+
+def test_what_is_not_known_is_said(folder: Path) -> None:
+    """An endless number is as good as none, and a query of nothing is told from one."""
+    _, form, spec = form_of(folder)
+    (folder / "q.csv").write_text("age,chol,cp\n50,inf,1\n,,\n")
+    _, notes = read_queries(folder / "q.csv", form, spec)
+    assert any("column 'chol': 1 value that is no finite number, such as 'inf': taken as not known" in n for n in notes)
+    assert any("row 2: no value is given" in n for n in notes)
+
+
+def test_another_encoding_has_a_mend_that_a_query_can_follow(folder: Path) -> None:
+    _, form, spec = form_of(folder)
+    (folder / "q.csv").write_bytes("age,chol,cp\n50,240,é\n".encode("latin-1"))
+    with pytest.raises(InputError, match="save the queries as UTF-8"):
+        read_queries(folder / "q.csv", form, spec)

@@ -4,7 +4,8 @@ A query is encoded with the statistics of all clients together, never with a cli
 not depend on who owns it."""
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -81,7 +82,10 @@ def read_queries(path: Path, form: QueryForm, source: Mapping[str, Any] | None =
     if form.table is not None:
         if ending in ARRAYS or path.is_dir():
             raise InputError(f"{path}: the models were trained on a table; give CSV or Parquet with its columns")
-        found = _parquet(path) if ending in PARQUET else _csv(path, form.table, spec)
+        try:
+            found = _parquet(path) if ending in PARQUET else _csv(path, form.table, spec)
+        except InputError as e:  # queries have no config in which an encoding could be said
+            raise InputError(re.sub(r"say `encoding: .*", "save the queries as UTF-8", str(e))) from None
         return _table(path, found, form.table, spec, notes), notes
     if path.is_dir() or ending in ENDINGS:
         x = _images(path, form, spec)
@@ -148,14 +152,41 @@ def _table(path: Path, found: Any, schema: TableSchema, spec: Source | None, not
     try:
         x = schema.encode(rows)
     except InputError as e:
-        raise InputError(f"{path}: {e} (rows count from 0); give a number, or leave the cell empty where it is not "
-                         "known") from None  # fmt: skip
+        told = re.sub(r"\brow (\d+)", lambda m: f"row {int(m[1]) + 1}", str(e))  # for people rows count from 1
+        raise InputError(f"{path}: {told}; give a number, or leave the cell empty where it is not known") from None
+    notes += _not_given(path, rows, schema)
     for k, (c, names) in enumerate(schema.categorical.items()):
         unseen = (x[:, k - len(schema.categorical)] == len(names)).nonzero().flatten().tolist()
         if unseen:
             notes.append(f"{path}: column {c!r}: {count(len(unseen), 'value')} that no client had in training, such as "
                          f"{rows[c][unseen[0]]!r}")  # fmt: skip
     return x
+
+
+def _not_given(path: Path, rows: Mapping[str, Sequence[Any]], schema: TableSchema) -> Iterator[str]:
+    """What is taken as not known without being empty, and queries of which nothing is known."""
+    for c in schema.numeric:
+        if odd := [v for v in rows[c] if _endless(v)]:
+            many = count(len(odd), "value")
+            yield f"{path}: column {c!r}: {many} that is no finite number, such as {odd[0]!r}: taken as not known"
+    bare = [k for k, row in enumerate(zip(*rows.values(), strict=True), 1) if all(_blank(v) for v in row)]
+    if bare:
+        yield (
+            f"{path}: row {bare[0]}{' and others' if len(bare) > 1 else ''}: no value is given; what is answered is "
+            "what an average case would get"
+        )
+
+
+def _blank(value: Any) -> bool:
+    return value is None or value != value or (isinstance(value, str) and not value.strip()) or _endless(value)
+
+
+def _endless(value: Any) -> bool:
+    """Whether it says infinity or not-a-number."""
+    try:
+        return isinstance(value, str | float) and bool(np.isinf(float(value)))
+    except ValueError:
+        return False
 
 
 def _values(path: Path, column: Any, name: str, names: tuple[str, ...] | None) -> list[Any]:

@@ -23,7 +23,8 @@ def routes_table(found: Mapping[str, Any]) -> "Table":
         table.add_column(name, justify="right" if name in ("", "sure") else "left")
     for i, row in enumerate(rows[:MOST], 1):
         client = "nobody" if row["abstained"] else row["client"] or "all"
-        cells = (client, row["answer"] or "", f"{row['score']:.0%}", row["runner_up"] or "", row["reason"])
+        sure = "" if row["score"] is None else f"{row['score']:.0%}"
+        cells = (client, row["answer"] or "", sure, row["runner_up"] or "", row["reason"])
         table.add_row(str(i), *map(escape, cells))
     if more := len(rows) - MOST:
         table.caption = f"{more} more: --json has all" if more > 0 else None

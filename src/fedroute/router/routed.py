@@ -29,8 +29,8 @@ class Routed:
 
     def rows(self) -> list[dict[str, Any]]:
         """A line for each query: {client, answer, score, reason, runner_up, abstained, probabilities: {label: p},
-        posterior: {client: p} of the three likeliest}. client and answer are None where the router abstains, client
-        also where the rule asks nobody in particular; runner_up then is the likeliest client."""
+        posterior: {client: p} of the three likeliest}. client, answer and score are None where the router abstains,
+        client also where the rule asks nobody in particular; runner_up then is the likeliest client."""
         return [self._row(i) for i in range(len(self))]
 
     def _row(self, i: int) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class Routed:
         return {
             "client": None if abstained else asked,
             "answer": None if abstained else self.labels[int(p.argmax())],
-            "score": round(float(score), 4),
+            "score": None if abstained else round(float(score), 4),
             "reason": self._reason(i, asked, nearest, abstained),
             "runner_up": (asked or nearest) if abstained else following,
             "abstained": abstained,
@@ -67,7 +67,8 @@ class Routed:
             return f"all answers, weighted by whose query it may be: {looks}"
         if self.rule.startswith(("consensus", "joint")):
             answer = self.labels[int(self.decision.answer[i].argmax())]
-            return f"{looks}; all clients together give {answer} {float(self.decision.score[i]):.0%}, as {asked} says"
+            score = float(self.decision.score[i])
+            return f"{looks}; {asked} answers {answer}, which all together give {score:.0%}, more than any other's"
         return looks if asked == nearest else f"{looks}; {self.rule} asks {asked}"
 
     @classmethod
