@@ -6,6 +6,7 @@ import pickle
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,8 @@ def advices() -> Iterator[Advice]:
             for skew in ({}, {"concept": 0.6}, {"label": 0.9}, {"feature": 0.8}, {"feature": 0.8, "label": 0.6},
                          {"feature": 0.3, "label": 0.3, "quantity": 0.6, "time": 0.1}):  # fmt: skip
                 for mix, own, others in ((0.2, 0.9, 0.9), (0.7, 0.9, 0.3), (0.7, 0.5, 0.2)):
-                    row = profile(of, mix=mix, own=own, others=others, sick=(UNIT,), **skew)
+                    strengths: dict[str, Any] = dict(skew)
+                    row = profile(of, mix=mix, own=own, others=others, sick=(UNIT,), **strengths)
                     yield advise(row, {"name": "mlp"}, norms)
 
 
