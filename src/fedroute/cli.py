@@ -279,16 +279,23 @@ def advise(
     seeds: Annotated[int, typer.Option(min=1, help="Of the proof.")] = 3,
     rounds: Annotated[int | None, typer.Option(min=1, help="Of the proof; by default the file's, 20 at most.")] = None,
     seed: Annotated[int | None, typer.Option(help="Draws splits and runs; by default that of the file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write the page here: a folder, or a file.html.")] = None,
+    lang: Annotated[str, typer.Option(help="The language of words and page: en or zh.")] = "en",
     as_json: Json = False,
 ) -> None:
     """What to train and why, what it costs, and what would change that; with --prove, whether it is so."""
+    from fedroute.report.profile_page import language, write_advice
+
+    lang = language(lang)
     from fedroute.advise.job import advise_job
     from fedroute.advise.words import told as in_words
 
     interruptible()
     with ProgressOnStderr() as p:
         found = advise_job(federation, prove=prove, seeds=seeds, rounds=rounds, seed=seed, progress=p.show, log=p.say)
-    show(found.row(), as_json, lambda: print(in_words(found)))
+    show(found.row(), as_json, lambda: print(in_words(found, lang)))
+    if out is not None:
+        print(f"page: {write_advice(found, out, lang)}", file=sys.stderr)
 
 
 @command

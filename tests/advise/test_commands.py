@@ -58,6 +58,16 @@ def test_a_proof_says_whether_it_is_so(fedroute: Fedroute, config: Path) -> None
     assert proof["words"] in found["why"]
 
 
+def test_a_page_and_words_in_chinese(fedroute: Fedroute, config: Path, tmp_path: Path) -> None:
+    said = fedroute("advise", config, "--lang", "zh", "--out", tmp_path / "a.html")
+    assert said.code == 0
+    assert said.out.startswith("建议：")
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert 'lang="zh-CN"' in page
+    assert "<h2>建议: " in page
+    assert fedroute("advise", config, "--lang", "de").code == 2
+
+
 def test_a_file_with_a_federation_alone_will_do(tmp_path: Path) -> None:
     path = tmp_path / "data.yaml"
     path.write_text(f"federation: {DIGITS}\nseed: 7\n")

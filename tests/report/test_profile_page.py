@@ -3,17 +3,24 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from fedroute.advise.proof import concluded
+from fedroute.advise.rules import advise
+from fedroute.advise.words import DO, TITLES
 from fedroute.data.federation import Federation
 from fedroute.errors import InputError
 from fedroute.profile.profile import profile
-from fedroute.report.profile_page import language, profile_page, write_profile
+from fedroute.report.profile_page import language, profile_page, write_advice, write_profile
 from fedroute.report.profile_words import LANGUAGES, flags, told, words
+from tests.advise.rows import client as one_client
+from tests.advise.rows import profile as made_up
 from tests.profile.worlds import world
 from tests.report.html import Page
 
@@ -89,3 +96,28 @@ def test_a_page_goes_to_a_folder_or_a_file(found: dict[str, Any], tmp_path: Path
     assert write_profile(found, tmp_path / "new") == tmp_path / "new" / "profile.html"
     path = write_profile(found, tmp_path / "p.html", "zh")
     assert 'lang="zh-CN"' in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_an_advice_stands_above_its_profile(found: dict[str, Any], lang: str, tmp_path: Path) -> None:
+    one = {"a": 40}
+    clients = [one_client(f"c{i}") for i in range(4)] + [one_client(EVIL, 40, "one_class", labels=one)]
+    a = advise(made_up(clients, label=0.4, mix=0.7), {"name": "mlp"}, False)
+    rows = {k: {"c": np.full((1, 50), v)} for k, v in ((a.label, 1.0), ("alone", 0.0))}
+    means = {a.label: [1.0], "alone": [0.0]}
+    proof = concluded({k: {} for k in rows}, means, rows, metric="accuracy", higher=True, rounds=3, ratio=0.5)
+    a = replace(a, profile=found).proven(proof)
+    path = write_advice(a, tmp_path, lang)
+    assert path == tmp_path / "advice.html"
+    page = Page(path.read_text(encoding="utf-8"))
+    assert page.count("img") == 0  # names are text
+    assert page.count("table") == Page(profile_page(found, lang)).count("table") + 1  # the proof
+    text = page.text
+    for s in (*a.why, *a.would_change_mind, a.cost["words"], a.runner_up_why, a.router_why, proof.words):
+        assert " ".join(s.of(lang).split()) in text
+    assert [c.client for c in a.personal] == [EVIL]
+    assert f"{EVIL} ({DO[a.personal[0].do].of(lang)})" in text
+    assert text.index(TITLES["advice"].of(lang)) < text.index(words(lang)["pictures"])
+    assert "weighting: {by: examples}" in text
+    with pytest.raises(InputError, match="saved profile"):
+        write_advice(replace(a, profile=None), tmp_path)

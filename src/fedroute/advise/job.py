@@ -1,6 +1,7 @@
 """The work behind `fedroute advise`: a federation by file or name, its profile, the advice, the proof."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -85,7 +86,7 @@ def advise_federation(federation: "Federation", model: Mapping[str, Any] | None 
     row = profile(federation, seed).row()
     model = model or default_model(federation, facts_of(row).strength["feature"] >= STRONG)
     task = Task(*build(model, federation, seed), loss_for(federation.y))
-    return advise(row, model, bool(task.norms))
+    return replace(advise(row, model, bool(task.norms)), profile=row)
 
 
 def default_model(federation: "Federation", norms: bool) -> dict[str, Any]:

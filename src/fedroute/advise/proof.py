@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedroute.advise.said import Said
+from fedroute.advise.said import joined as listed
 from fedroute.compare.statistics import over_seeds
 from fedroute.errors import InputError
 from fedroute.evaluate.wilson import Interval, Z
@@ -49,7 +51,7 @@ class Proof:
     contests: tuple[Contest, ...]
     verdict: str
     algorithm: str
-    words: str
+    words: Said
 
     def row(self) -> dict[str, Any]:
         return {**vars(self), "contests": [c.row() for c in self.contests], "part": "validation"}
@@ -192,30 +194,39 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _words(contests: Sequence[Contest], verdict: str, stands: str, best: str, metric: str, sign: int) -> str:
+def _words(contests: Sequence[Contest], verdict: str, stands: str, best: str, metric: str, sign: int) -> Said:
     advised = contests[0]
     ahead = [c.label for c in contests[1:] if c.interval and min(sign * v for v in c.interval) > 0]
     level = [c.label for c in contests[1:] if not c.interval or c.interval[0] <= 0 <= c.interval[1]]
     score = f"{advised.label} {_score(advised.mean, metric)}"
-    told = []
+    told = list[Said]()
     if ahead:
-        told.append(f"better than {', '.join(ahead)} beyond the noise")
+        told.append(Said(f"better than {', '.join(ahead)} beyond the noise", f"超出噪声地优于 {'、'.join(ahead)}"))
     if level:
-        told.append(f"not told apart from {', '.join(level)}")
-    rest = f": {'; '.join(told)}" if told else ""
+        told.append(Said(f"not told apart from {', '.join(level)}", f"与 {'、'.join(level)} 分不出高下"))
+    more = listed(told)
+    rest, rest_zh = (f": {more}", f"：{more.zh}") if told else ("", "")
     if verdict == "overturned":
         other = next(c for c in contests if c.label == stands)
-        return (
-            f"The proof overturns the advice: on validation rows {stands} ({_score(other.mean, metric)}) is better "
-            f"than {score} beyond the noise. Take {stands}."
+        theirs = f"{stands} ({_score(other.mean, metric)})"
+        return Said(
+            f"The proof overturns the advice: on validation rows {theirs} is better than {score} beyond the noise. "
+            f"Take {stands}.",
+            f"验证推翻了建议：在验证数据上 {theirs} 超出噪声地优于 {score}。请用 {stands}。",
         )
     if verdict == "open":
         first = next(c for c in contests if c.label == best)
-        return (
-            f"The proof leaves the advice open: on validation rows {best} ({_score(first.mean, metric)}) is ahead of "
-            f"{score}, by no more than the noise{rest}. The advice stands; more rounds or rows would tell."
+        theirs = f"{best} ({_score(first.mean, metric)})"
+        return Said(
+            f"The proof leaves the advice open: on validation rows {theirs} is ahead of {score}, by no more than the "
+            f"noise{rest}. The advice stands; more rounds or rows would tell.",
+            f"验证未能定论：在验证数据上 {theirs} 领先于 {score}，但没有超出噪声{rest_zh}。建议仍然有效；更多的轮次或"
+            "数据才能见分晓。",
         )
-    return f"The proof confirms the advice: on validation rows {score} is first{rest}."
+    return Said(
+        f"The proof confirms the advice: on validation rows {score} is first{rest}.",
+        f"验证证实了建议：在验证数据上 {score} 居首{rest_zh}。",
+    )
 
 
 def _score(value: float, metric: str) -> str:

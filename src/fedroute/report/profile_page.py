@@ -1,15 +1,20 @@
-"""profile.html: one self-contained page about how clients differ, in English or Chinese."""
+"""profile.html: one self-contained page about how clients differ, in English or Chinese; advice.html: the same under
+what is advised for it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from fedroute.errors import InputError
+from fedroute.report.advice_view import advice_view
 from fedroute.report.profile_pictures import LINES, heat, lines
 from fedroute.report.profile_words import KINDS, LANGUAGES, Words, finding, flags, words
 from fedroute.report.words import size, whole
+
+if TYPE_CHECKING:
+    from fedroute.advise.advice import Advice
 
 CHIP = {"none": "yes", "mild": "unclear", "clear": "no", "strong": "no", "unknown": "na"}
 SEVERITY = {"severe": "no", "warning": "unclear", "note": "na"}
@@ -25,18 +30,31 @@ def language(lang: str) -> str:
 
 def write_profile(found: Mapping[str, Any], out: Path, lang: str = "en") -> Path:
     """Writes the page of `profile --json`'s object to the folder or the .html file `out`; returns its path."""
+    return _write(profile_page(found, lang), out, "profile.html")
+
+
+def write_advice(advice: "Advice", out: Path, lang: str = "en") -> Path:
+    """Writes the page of an advice, above the profile that it rests on, to the folder or the .html file `out`; returns
+    its path. Raises InputError for an advice without its profile."""
+    if advice.profile is None:
+        raise InputError("this advice was made from a saved profile: its page needs one made from a federation")
+    return _write(profile_page(advice.profile, lang, advice), out, "advice.html")
+
+
+def _write(page: str, out: Path, name: str) -> Path:
     from fedroute.durable import write as whole_file
 
-    path = out if out.suffix == ".html" else out / "profile.html"
+    path = out if out.suffix == ".html" else out / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    whole_file(path, profile_page(found, lang).encode(errors="replace"))
+    whole_file(path, page.encode(errors="replace"))
     return path
 
 
-def profile_page(found: Mapping[str, Any], lang: str = "en") -> str:
+def profile_page(found: Mapping[str, Any], lang: str = "en", advice: "Advice | None" = None) -> str:
     from fedroute.report.template import render
 
-    return render("profile.html.j2", content(found, language(lang)))
+    shown = advice_view(advice, language(lang)) if advice else None
+    return render("profile.html.j2", content(found, language(lang)) | {"advice": shown})
 
 
 def content(found: Mapping[str, Any], lang: str) -> dict[str, Any]:
