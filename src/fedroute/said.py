@@ -16,6 +16,10 @@ class Said(str):
         """For copies and pickles."""
         return str(self), self.zh
 
+    def of(self, lang: str) -> str:
+        """lang: "en" or "zh"."""
+        return self.zh if lang == "zh" else str(self)
+
 
 def say(en: str, zh: str) -> Said:
     """A text in both languages: it is and compares as `en`, and `.zh` is `zh`."""

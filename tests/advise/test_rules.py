@@ -63,6 +63,13 @@ def test_other_meanings_keep_heads_at_home_and_want_a_router() -> None:
         assert "concept skew 0.60" in a.why[0]
 
 
+def test_a_model_that_is_all_head_is_not_told_to_keep_its_head() -> None:
+    """With the head at home nothing would be left to learn together, and a run would refuse it."""
+    a = advise(profile(concept=0.6, own=0.9, others=0.3), {"name": "linear"}, False)
+    assert (a.label, a.runner_up, a.router) == ("alone", "apfl", False)
+    assert "all head" in a.why[1]
+
+
 def test_few_classes_each_get_a_model_each() -> None:
     a = advised(profile(label=0.9, mix=0.2))
     assert (a.label, a.runner_up) == ("apfl", "alone")

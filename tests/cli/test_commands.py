@@ -361,3 +361,16 @@ def test_manifest_says_how_much_leaves_and_what_each_client_counts(
     assert "afl settles itself what each client counts" in table.err
     judged = fedroute("manifest", config, "--set", "training.weighting.by=validation")
     assert "quality" in judged.out
+
+
+def test_names_in_a_table_are_no_markup(fedroute: Fedroute, tmp_path: Path) -> None:
+    """Brackets in a client's name are shown as they are."""
+    rows = "site,x,y\n" + "".join(f"{c},{i % 7},{i % 2}\n" for i in range(40) for c in ("[north] ward", "x[/red]"))
+    (tmp_path / "d.csv").write_text(rows)
+    (tmp_path / "c.yaml").write_text(
+        "federation: {source: csv, path: d.csv, client: site, label: y}\nmodel: linear\nalgorithm: fedavg\n"
+    )
+    said = fedroute("manifest", str(tmp_path / "c.yaml"), "--say")
+    assert said.code == 0, said.err
+    assert "[north] ward" in said.out
+    assert "x[/red]" in said.out

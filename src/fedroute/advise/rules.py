@@ -35,6 +35,8 @@ def advise(profile: Any, model: Mapping[str, Any], norms: bool) -> Advice:
     f = facts_of(profile)
     own = personal(f)
     choice = chosen(f, norms)
+    if choice.label == "fedper" and model.get("name") == "linear":
+        choice = _all_head(choice)
     schedule, schedule_why = companions.schedule(f)
     weighting, weighting_why = companions.weighting(f)
     share, sampling, sampling_why = companions.sampling(f)
@@ -68,6 +70,20 @@ def chosen(f: Facts, norms: bool) -> Choice:
         )  # fmt: skip
     rules = (_other_meanings, _few_classes, _own_features, _features_apart, _differ)
     return next((c for rule in rules if (c := rule(f, norms)) is not None), None) or _alike(f)
+
+
+def _all_head(choice: Choice) -> Choice:
+    """The same for a model that is one linear layer: with its head at home nothing is left to learn together."""
+    head = Said(
+        "the model is one linear layer, all head: where heads stay nothing is left to share",
+        "模型只有一个线性层，全是头部：头部留在本地，就没有可共享的部分",
+    )
+    return choice._replace(
+        label="alone", runner_up="apfl", why=(choice.why[0], head),
+        runner_up_why=Said("it mixes in of a shared model what helps", "它从共享模型中掺入有益的部分"),
+        changes=(*choice.changes, Said("a model with a body, such as mlp: then its head alone stays",
+                                       "换用带主体的模型（如 mlp）：那时只有头部留在本地")),
+    )  # fmt: skip
 
 
 def _told(f: Facts, kind: str) -> str:

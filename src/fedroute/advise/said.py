@@ -1,25 +1,10 @@
-"""A sentence in English and Chinese: the English is its value, for JSON and for whoever asks no language."""
+"""Words that several parts of an advice use, in English and Chinese."""
 
 from collections.abc import Sequence
 
+from fedroute.said import Said
 
-class Said(str):
-    """English text; zh: the same in Chinese."""
-
-    zh: str
-    __slots__ = ("zh",)
-
-    def __new__(cls, en: str, zh: str) -> "Said":
-        found = super().__new__(cls, en)
-        found.zh = zh
-        return found
-
-    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
-        return str(self), self.zh
-
-    def of(self, lang: str) -> str:
-        """lang: "en" or "zh"."""
-        return self.zh if lang == "zh" else str(self)
+__all__ = ["KIND", "LEVEL", "NOTHING", "Said", "joined"]
 
 
 def joined(parts: Sequence[Said]) -> Said:

@@ -178,7 +178,8 @@ def _not_given(path: Path, rows: Mapping[str, Sequence[Any]], schema: TableSchem
 
 
 def _blank(value: Any) -> bool:
-    return value is None or value != value or (isinstance(value, str) and not value.strip()) or _endless(value)
+    nan = isinstance(value, float) and math.isnan(value)
+    return value is None or nan or (isinstance(value, str) and not value.strip()) or _endless(value)
 
 
 def _endless(value: Any) -> bool:

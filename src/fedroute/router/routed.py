@@ -29,8 +29,10 @@ class Routed:
 
     def rows(self) -> list[dict[str, Any]]:
         """A line for each query: {client, answer, score, reason, runner_up, abstained, probabilities: {label: p},
-        posterior: {client: p} of the three likeliest}. client, answer and score are None where the router abstains,
-        client also where the rule asks nobody in particular; runner_up then is the likeliest client."""
+        posterior: {client: p} of the three likeliest}.
+
+        client, answer and score are None where the router abstains, client also where the rule asks nobody in
+        particular; runner_up then is the likeliest client."""
         return [self._row(i) for i in range(len(self))]
 
     def _row(self, i: int) -> dict[str, Any]:
