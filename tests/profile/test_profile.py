@@ -14,7 +14,8 @@ import torch
 import fedroute
 from fedroute.data.federation import Federation
 from fedroute.data.load import load_federation
-from fedroute.profile import basis, sample, strata
+from fedroute.profile import basis, sample, sentences, strata
+from fedroute.profile.concept import Meaning
 from fedroute.profile.profile import Profile, profile
 from fedroute.profile.verdict import KINDS
 from tests.profile.worlds import world
@@ -195,3 +196,14 @@ def test_beijing_air_has_seasons_and_drift() -> None:
     assert found.skew["time"].numbers["season"]["name"] == "year"
     assert found.skew["time"].strength < found.skew["time"].numbers["with_season"]
     assert found.skew["quantity"].verdict == "none"
+
+
+def test_few_rows_do_not_make_a_promise_about_meaning() -> None:
+    """Where much could be missed and not be seen, the words say so, in both languages, with the number."""
+    nothing = np.array([0.0, np.nan])
+    for high, promised in ((0.1, True), (0.75, False)):
+        meaning = Meaning(0.0, (0.0, high), 0.5, 0.5, 0.5, nothing, nothing)
+        said = sentences.of_concept("none", meaning, ["a", "b"], 0.9, False, False)
+        assert ("As far as their rows can tell" in said["en"]) == promised
+        assert (" 75 %" in said["en"]) == (not promised)
+        assert ("75 %" in said["zh"]) == (not promised)

@@ -12,7 +12,7 @@ from fedroute.profile.label import LabelMix
 from fedroute.profile.quantity import Sizes
 from fedroute.profile.season import STAMPS
 from fedroute.profile.time import Drift
-from fedroute.profile.verdict import Level
+from fedroute.profile.verdict import LIMITS, Level
 
 Floats = NDArray[np.float64]
 Said = dict[str, str]
@@ -149,6 +149,14 @@ def of_concept(v: Level, found: Meaning, clients: Sequence[str], overlap: float,
                       f"that hardly any are alike ({_percent(overlap)} overlap).",
                 "zh": f"无法判断特征的含义是否处处相同：各客户端特征差别太大，几乎没有可比的数据（重叠 "
                       f"{_percent(overlap)}）。"}  # fmt: skip
+    if v == "none" and found.interval[1] >= LIMITS["concept"][1]:
+        high = _percent(found.interval[1])
+        return {
+            "en": "That features mean different labels at different clients is not shown, and not ruled out: of what a "
+                  f"client's own rows tell, the others' may miss up to {high}; so few rows cannot say.",
+            "zh": "没有迹象表明特征的含义在各客户端不同，但也不能排除：其他客户端的知识可能漏掉本地数据所能说明的多达 "
+                  f"{high}，这么少的数据无法判断。",
+        }  # fmt: skip
     if v == "none":
         return {
             "en": "As far as their rows can tell, the same features mean the same label at every client.",
