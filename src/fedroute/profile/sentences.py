@@ -124,8 +124,8 @@ def of_time(v: Level, found: Drift | None, kinds: Sequence[str], labels: Sequenc
         when, when_zh = f", with a jump at {', '.join(at)}", f"，在 {'、'.join(at)} 处突变"
     elif curve.gradual:
         when, when_zh = ", bit by bit", "，逐渐变化"
-    gone = "".join(f" {labels[k]!r} vanishes from {moment(a)} to {moment(b)}." for k, a, b in found.vanished)
-    gone_zh = "".join(f"标签“{labels[k]}”从 {moment(a)} 到 {moment(b)} 消失。" for k, a, b in found.vanished)
+    gone = "".join(f" {labels[k]!r} is not seen from {moment(a)} until {moment(b)}." for k, a, b in found.vanished)
+    gone_zh = "".join(f"标签“{labels[k]}”从 {moment(a)} 到 {moment(b)} 之间未出现。" for k, a, b in found.vanished)
     split, split_zh = "", ""
     if found.share > 0.5:
         split = " Clients have rows of different times, so what differs between them cannot be told from drift."
