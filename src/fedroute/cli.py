@@ -262,7 +262,10 @@ def profile(
     from fedroute.data.load import load_federation
     from fedroute.profile.profile import profile as profiled
 
-    found = profiled(load_federation(federation, seed), seed).row()
+    loaded = load_federation(federation, seed)
+    for note in loaded.notes[:8]:  # such as images that cannot be read; the page and --json have all
+        print(f"data: {note}", file=sys.stderr)
+    found = profiled(loaded, seed).row()
     show(found, as_json, lambda: print(in_words(found, lang)))
     if out is not None:
         print(f"page: {write_profile(found, out, lang)}", file=sys.stderr)
