@@ -34,3 +34,14 @@ def test_wrong_input_is_said(fedroute: Fedroute) -> None:
     assert said.code == 2
     assert "nowhere.yaml: cannot be read" in said.err
     assert fedroute("profile", "bundled:digits", "--lang", "de").code == 2
+
+
+def test_what_loading_did_is_said_on_stderr(fedroute: Fedroute, tmp_path: Path) -> None:
+    """A column left out is no secret of --json."""
+    rows = "site,id,x,y\n" + "".join(f"{c},{c}{i},{i % 7},{i % 2}\n" for i in range(60) for c in ("a", "b"))
+    (tmp_path / "d.csv").write_text(rows)
+    (tmp_path / "c.yaml").write_text("federation: {source: csv, path: d.csv, client: site, label: y}\n")
+    said = fedroute("profile", str(tmp_path / "c.yaml"), "--json")
+    assert said.code == 0, said.err
+    assert "data: " in said.err
+    assert json.loads(said.out)["notes"]
