@@ -41,7 +41,11 @@ def start(
     federation = federation or _load(config)
     with directory.create(force):
         directory.write_config(config.resolved())
-        return _train(config, federation, directory, False, alone_run, progress, log)
+        try:
+            return _train(config, federation, directory, False, alone_run, progress, log)
+        except InputError:
+            directory.forget()
+            raise
 
 
 def resume(

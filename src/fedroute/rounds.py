@@ -60,7 +60,14 @@ def prepare(algorithm: Algorithm, task: Task, training: Training) -> Algorithm:
         _heard(algorithm, t.weighting)
     if t.robust:
         _fits(algorithm, t)
-    return replace(algorithm, optimizer=local, server_optimizer=server, server_lr=t.server_lr).bind(task)
+    bound = replace(algorithm, optimizer=local, server_optimizer=server, server_lr=t.server_lr).bind(task)
+    if bound.kept >= {*task.names} and "dw" in bound.sends:
+        roles = ", ".join(sorted({*task.roles.values()}))
+        raise InputError(
+            f"algorithm.private: keeps every weight of this model ({roles}) with its client, and nothing would be "
+            "shared; leave private out, or take algorithm alone"
+        )
+    return bound
 
 
 def _heard(algorithm: Algorithm, weighting: Weighting) -> None:

@@ -1,5 +1,6 @@
 """A run's folder: what a training leaves behind, and what it goes on from after a kill."""
 
+import contextlib
 import csv
 import datetime
 import io
@@ -83,6 +84,16 @@ class RunDirectory:
         if not self._take_over():
             self._take()
         return self
+
+    def forget(self) -> None:
+        """Removes a run that was refused before it was trained, and the folder where nothing else is in it: it would
+        look like one that can be gone on with."""
+        if any((self.path / name).exists() for name in (*RESULTS, "checkpoint", ALONE)):
+            return
+        for name in ("config.yaml", "log.txt", ".lock"):
+            (self.path / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # something of others is in it
+            self.path.rmdir()
 
     def close(self) -> None:
         """Frees the folder, for all of this process's objects for it."""

@@ -27,6 +27,7 @@ GALLERY: dict[str, tuple[str, str, list[str]]] = {
     "unknown algorithm": ("fedprox", "fedporx", ["algorithm.name", "'fedporx'", "did you mean fedprox?"]),
     "unknown symbol": ("mu: 0.1", "mo: 0.1", ["algorithm.mo: unknown key; take one of mu"]),
     "symbol out of range": ("mu: 0.1", "mu: -1", ["algorithm.mu", "greater than or equal to 0"]),
+    "nothing shared": ("mu: 0.1", "private: [head]", ["algorithm.private: keeps every weight of this model (head)", "alone"]),
     "no such role": ("mu: 0.1", "private: [norms]", ["algorithm.private", "'norms'", "head"]),
     "unknown model": ("linear", "liner", ["model.name", "'liner'", "did you mean linear?"]),
     "unknown option of a model": ("linear", "mlp, hiden: [3]", ["model.hiden: unknown key of mlp; did you mean hidden?"]),

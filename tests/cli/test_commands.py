@@ -99,8 +99,10 @@ def test_json_is_all_of_stdout(tmp_path: Path, config: Path, fedroute: Fedroute)
 
 
 def test_private_weights_stay_in_the_manifest(config: Path, fedroute: Fedroute) -> None:
-    rows = json.loads(fedroute("manifest", config, "--set", "algorithm.private=[head]", "--json").out)
-    assert {row["role"]: row["leaves"] for row in rows} == {"head": False}
+    rows = json.loads(
+        fedroute("manifest", config, "--set", "model.name=mlp", "--set", "algorithm.private=[head]", "--json").out
+    )
+    assert {row["role"]: row["leaves"] for row in rows} == {"body": True, "head": False}
 
 
 def test_check_prints_certificates(fedroute: Fedroute) -> None:
@@ -374,3 +376,17 @@ def test_names_in_a_table_are_no_markup(fedroute: Fedroute, tmp_path: Path) -> N
     assert said.code == 0, said.err
     assert "[north] ward" in said.out
     assert "x[/red]" in said.out
+
+
+def test_a_run_that_is_refused_leaves_nothing_that_looks_like_a_run(
+    config: Path, fedroute: Fedroute, tmp_path: Path
+) -> None:
+    refused = ("run", config, "--set", "algorithm.private=[head]", "--out")
+    assert fedroute(*refused, tmp_path / "new").code == 2
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("keep me")
+    said = fedroute(*refused, tmp_path / "mine")
+    assert said.code == 2
+    assert "resume" not in said.err
+    assert [p.name for p in (tmp_path / "mine").iterdir()] == ["notes.txt"]

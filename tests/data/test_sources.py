@@ -39,6 +39,13 @@ def test_npz(tmp_path: Path) -> None:
     assert (fed.y.dtype, fed.labels, fed.clients) == (torch.float32, (), ("0", "1"))
 
 
+def test_npz_whose_clients_need_not_be_named(tmp_path: Path) -> None:
+    spec = npz(tmp_path, x=np.zeros((6, 2)), y=np.arange(6) % 2, client=np.array(["b", "a"] * 3))
+    assert load_federation(spec).clients == ("a", "b")
+    dealt = load_federation(spec | {"partition": {"method": "iid", "clients": 3}})  # which then makes the clients
+    assert len(dealt.clients) == 3
+
+
 def test_npz_that_is_wrong(tmp_path: Path) -> None:
     dealt = {"partition": {"method": "iid", "clients": 2}}
     with pytest.raises(InputError, match=r"d\.npz: no array 'y' \(federation.y\)"):

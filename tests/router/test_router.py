@@ -204,6 +204,28 @@ def test_a_query_of_another_form_is_refused(router: Router, wrong: Tensor) -> No
         router.route(wrong)
 
 
+@pytest.mark.parametrize("wrong", [None, "a query", {"x": 1}, [[1, 2], [3]]])
+def test_what_is_no_query_at_all_is_refused_in_words(router: Router, wrong: Any) -> None:
+    with pytest.raises(InputError, match=r"the queries: .* cannot be read as numbers"):
+        router.route(wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, "a query", 3])
+def test_what_is_no_table_is_refused_in_words(wrong: Any, tmp_path: Path) -> None:
+    table = pa.table({"h": ["a", "b"] * 30, "v": [i % 7 + 0.5 for i in range(60)], "y": [0, 1, 1] * 20})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    spec = {"source": "parquet", "path": str(tmp_path / "t.parquet"), "client": "h", "label": "y"}
+    run = ran(load_federation(spec), router={"kind": "lda", "random_features": 0})
+    assert run.router
+    with pytest.raises(InputError, match="is no table; give column -> values, or rows"):
+        run.router.route(wrong)
+
+
+def test_who_joins_without_weights_or_upload_is_refused(run: Run, router: Router) -> None:
+    with pytest.raises(InputError, match="late joins with the weights it predicts with"):
+        router.join("late", None, None)  # type: ignore[arg-type]
+
+
 # capacity
 
 

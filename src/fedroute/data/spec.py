@@ -183,7 +183,7 @@ class Images(Source):
 
 class Npz(Source):
     """A NumPy .npz file; x, y, client: the names of its arrays. x: (R, F) numbers, or images (R, H, W), (R, H, W, C)
-    or (R, C, H, W); y: (R,) labels; client: (R,) names, not needed with a partition."""
+    or (R, C, H, W); y: (R,) labels; client: (R,) names, by default the array `client` where there is no partition."""
 
     source: Literal["npz"]
     path: str

@@ -85,8 +85,18 @@ class Router:
 
         Raises InputError for what the models cannot take."""
         if not isinstance(queries, Tensor) and self.form.table is not None:
+            if isinstance(queries, str) or not (
+                isinstance(queries, Mapping | Sequence) or hasattr(queries, "column_names")
+            ):
+                raise InputError(f"the queries: a {type(queries).__name__} is no table; give column -> values, or rows")
             queries = self.form.table.encode(queries)
-        return self.form.checked(torch.as_tensor(queries))
+        try:
+            x = torch.as_tensor(queries)
+        except (TypeError, ValueError, RuntimeError) as e:
+            raise InputError(
+                f"the queries: {type(queries).__name__} cannot be read as numbers ({e}); give a tensor of rows"
+            ) from None
+        return self.form.checked(x)
 
     def scores(self, queries: Any) -> Scores:
         """What is known of the queries before a rule decides."""
@@ -206,6 +216,9 @@ class Router:
             raise InputError(
                 f"router: nobody can join a router of kind {self.kind} without a new fit; take lda or ridge"
             )
+        if not isinstance(weights, Mapping) or not isinstance(upload, Upload):
+            raise InputError(f"router: {client} joins with the weights it predicts with and what `upload` makes of its "
+                             "rows")  # fmt: skip
         expected = self.models.task.init()
         if differ := sorted(k for k in {*expected, *weights} if k not in weights or k not in expected):
             raise InputError(

@@ -20,7 +20,8 @@ def read(spec: Npz, base: Path) -> Rows:
     Raises InputError for missing, pickled or unequal arrays."""
     path = resolve(spec.path, base)
     x = _array(path, spec.x, "x")
-    y, client = _array(path, spec.y, "y"), None if spec.client is None else _array(path, spec.client, "client")
+    name = spec.client or ("client" if spec.partition is None and _has(path, "client") else None)
+    y, client = _array(path, spec.y, "y"), None if name is None else _array(path, name, "client")
     for key, a in (("y", y), ("client", client)):
         if a is not None and a.shape != x.shape[:1]:
             raise InputError(f"{path}: {key} has shape {a.shape} and x {x.shape}: {key} needs one value for each of "
@@ -38,6 +39,11 @@ def read(spec: Npz, base: Path) -> Rows:
     else:
         label = called(Names.of(y), spec.label_names, lambda row: f"{path}, row {row}", who, notes)
     return Rows(name=path.stem, x=data, label=label, client=who, notes=tuple(notes))
+
+
+def _has(path: Path, name: str) -> bool:
+    """Whether the file has such an array; False for what is no such file, which is told when it is read."""
+    return zipfile.is_zipfile(path) and f"{name}.npy" in zipfile.ZipFile(path).namelist()
 
 
 def _array(path: Path, name: str, key: str) -> NDArray[np.generic]:
