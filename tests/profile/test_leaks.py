@@ -103,3 +103,58 @@ def test_share_of_entropy_is_none_for_noise_and_all_for_the_answer() -> None:
     none, everything = explained(counts).tolist()
     assert none == 0
     assert everything > 0.99
+
+
+def flipped(y: Array, share: float, rng: np.random.Generator) -> Array:
+    """y, with exactly that share of each label the wrong way round."""
+    wrong = np.concatenate([rng.permutation(np.flatnonzero(y == k))[: round(share * (y == k).sum())] for k in (0, 1)])
+    found = y.copy()
+    found[wrong] = 1 - found[wrong]
+    return found
+
+
+def entropy(p: float) -> float:
+    """In bits, of yes with that probability."""
+    return float(-p * np.log2(p) - (1 - p) * np.log2(1 - p))
+
+
+@pytest.mark.parametrize("best", [0.1, 0.2])
+def test_what_the_others_explain_beside_a_leak(best: float) -> None:
+    """A column that is wrong in a share p of rows explains 1 - H(p) of labels that are half and half."""
+    rng = np.random.default_rng(0)
+    y = np.arange(6000) % 2
+    x = np.stack([y, *(flipped(y, p, rng) for p in (0.45, best, 0.45)), rng.integers(0, 2, 6000)], 1)
+    (f,) = sick(federation(x + 0.0, y, ("leak", *NAMES[1:]))).leaks
+    share = f"{100 * (1 - entropy(best)):.0f} %"
+    assert f.column == "leak"
+    assert f"leak alone explains 100 % of the label; of the others c alone explains most, {share}." in f.sentence
+    assert f"仅 leak 一列就能解释标签的 100 %；其他各列中单独解释最多的是 c，为 {share}。" in f.sentence.zh
+
+
+def test_others_that_explain_nothing_beside_a_leak() -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(2000) % 2
+    x = np.concatenate([y[:, None], rng.normal(size=(2000, 4))], 1)
+    (f,) = sick(federation(x, y, NAMES)).leaks
+    assert "; no other column alone explains even 1 %. " in f.sentence
+    assert "；其他任何一列单独解释的都不到 1 %。" in f.sentence.zh
+
+
+@pytest.mark.parametrize(("rows", "least"), [(600, 0.15), (4000, 0.25)])
+def test_a_smooth_column_of_few_rows_explains_something(rows: int, least: float) -> None:
+    """Of y = (x + noise > 0) with noise as strong as x, x explains 27.9 % (an integral). Of few rows less of it is
+    told, and never nothing; of a column of noise next to nothing."""
+    rng = np.random.default_rng(0)
+    found = np.zeros((40, 2))
+    for draw in range(40):
+        x = rng.normal(size=(rows, 2))
+        y = (x[:, 0] + rng.normal(size=rows) > 0).astype(int)
+        half = rng.permutation(rows) % 2
+        counts = np.zeros((2, 2, 32, 2), dtype=np.uint32)
+        for j in range(2):
+            place = np.searchsorted(np.quantile(x[:, j], np.linspace(0, 1, 32)[1:-1]), x[:, j])
+            counts[:, j] = np.bincount((half * 32 + place) * 2 + y, minlength=128).reshape(2, 32, 2)
+        found[draw] = explained(counts)
+    assert least < found[:, 0].mean() < 0.279 + 0.01
+    assert found[:, 0].min() > 0.05
+    assert found[:, 1].mean() < 0.005

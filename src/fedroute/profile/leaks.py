@@ -2,7 +2,8 @@
 
 Of each column every client counts its rows by label in up to 32 bins (quantiles over all clients, names as they are,
 one bin for missing), in two random halves. Two tables summed over clients tell how much of the labels' entropy the
-column explains alone: probabilities from one half, judged on the other, so that many bins explain nothing by chance."""
+column explains alone: probabilities from one half, judged on the other, so that many bins explain nothing by chance.
+What the others explain together these tables cannot tell: the most telling one among them is named."""
 
 import re
 from collections.abc import Sequence
@@ -15,12 +16,12 @@ from fedroute.profile.column_summary import ColumnSummary
 from fedroute.profile.finding import Finding, percent
 from fedroute.profile.own_rows import Floats, Ints, OwnRows
 from fedroute.randomness import seed_of
-from fedroute.said import say
+from fedroute.said import Said, say
 
 BINS = 32  # the last for missing
 STRONG, PLAIN = 0.75, 0.9  # share of the labels' entropy that one column explains
 WEAK = 0.3  # what the others explain at most, in the middle
-PRIOR = 0.25  # rows that each bin is taken to have by the labels' shares
+PRIORS = (0.25, 4, 32)  # rows that each bin is taken to have by the labels' shares: of few rows few bins can be told
 ROWS = 50  # of a client, to look at it alone
 _LATER = re.compile(
     r"outcome|died|death|dead\b|deceas|mortal|surviv|discharg|follow.?up|result|recurr|relaps|readmi|complication|"
@@ -78,17 +79,19 @@ def label_counts(own: OwnRows, y: Ints, labels: int, edges: Floats, seed: int) -
 
 
 def explained(counts: NDArray[np.generic]) -> Floats:
-    """(F,) the share of the labels' entropy that each column explains, from 0 to 1; (2, F, 32, K) counts."""
+    """(F,) the share of the labels' entropy that each column explains, from 0 to 1, by the prior with which it explains
+    most; (2, F, 32, K) counts. Never what a column cannot tell, and less than it could where rows are few."""
     c = counts.astype(np.float64)
-    plain, told = np.zeros(c.shape[1]), np.zeros(c.shape[1])
+    plain, told = np.zeros(c.shape[1]), np.zeros((len(PRIORS), c.shape[1]))
     for fit, judge in ((c[0], c[1]), (c[1], c[0])):
         whole = fit.sum(1) + 0.5  # (F, K)
         share = whole / whole.sum(1, keepdims=True)
-        p = (fit + PRIOR * share[:, None]) / (fit.sum(2, keepdims=True) + PRIOR)
-        told -= (judge * np.log(p)).sum((1, 2))
+        for i, prior in enumerate(PRIORS):
+            p = (fit + prior * share[:, None]) / (fit.sum(2, keepdims=True) + prior)
+            told[i] -= (judge * np.log(p)).sum((1, 2))
         plain -= (judge.sum(1) * np.log(share)).sum(1)
     rows = max(1.0, float(c[:, :1].sum()))
-    found: Floats = np.where(plain / rows > 0.05, 1 - told / np.maximum(plain, 1e-12), 0.0).clip(0, 1)
+    found: Floats = np.where(plain / rows > 0.05, 1 - told.min(0) / np.maximum(plain, 1e-12), 0.0).clip(0, 1)
     return found
 
 
@@ -102,12 +105,14 @@ def leaking_columns(sent: Sequence[LabelCounts], columns: Sequence[str]) -> list
     whole = explained(total)
     named = dict[str, float]()
     for j in np.argsort(-whole, kind="stable").tolist():
-        rest = float(np.median(np.delete(whole, j)))
+        others = np.where(np.arange(len(whole)) == j, -1, whole)
+        rest, next_best = float(np.median(np.delete(whole, j))), int(others.argmax())
         later = bool(_LATER.search(columns[j])) and whole[j] >= max(0.1, 2 * rest)
         alone = whole[j] >= STRONG and rest <= WEAK and (whole >= STRONG).sum() <= max(1, len(columns) / 4)
         if alone or later:
             named[columns[j]] = float(whole[j])
-            found.append(_leak(columns[j], None, float(whole[j]), rest, later))
+            against = _others(columns[next_best], float(whole[next_best]))
+            found.append(_leak(columns[j], None, float(whole[j]), against, later))
     for s in sent:
         if len(sent) < 2 or s.counts[:, 0].sum() < ROWS:
             continue
@@ -115,24 +120,31 @@ def leaking_columns(sent: Sequence[LabelCounts], columns: Sequence[str]) -> list
         middle = float(np.median(own))
         for j in np.flatnonzero((own >= PLAIN) & (others <= 0.5) & (middle <= WEAK)).tolist():
             if columns[j] not in named:
-                found.append(_leak(columns[j], s.client, float(own[j]), float(others[j]), False))
+                share = percent(float(others[j]))
+                against = say(f"at the other clients {share}", f"在其他客户端为 {share}")
+                found.append(_leak(columns[j], s.client, float(own[j]), against, False))
     return found
 
 
-def _leak(column: str, client: str | None, strength: float, rest: float, later: bool) -> Finding:
+def _others(column: str, share: float) -> Said:
+    if share < 0.01:
+        return say("no other column alone explains even 1 %", "其他任何一列单独解释的都不到 1 %")
+    return say(f"of the others {column} alone explains most, {percent(share)}",
+               f"其他各列中单独解释最多的是 {column}，为 {percent(share)}")  # fmt: skip
+
+
+def _leak(column: str, client: str | None, strength: float, against: Said, later: bool) -> Finding:
     where = f" at {client}" if client else ""
-    against = f"at the other clients {percent(rest)}" if client else f"the other columns {percent(rest)} each"
     name = " Its name says that it is known only afterwards." if later else ""
     where_zh = f"在 {client}，" if client else ""
-    against_zh = f"在其他客户端为 {percent(rest)}" if client else f"其他各列各为 {percent(rest)}"
     name_zh = "从名称看，它要到事后才知道。" if later else ""
     return Finding(
         kind="a column that gives the answer away", client=client, column=column, number=round(strength, 4),
         unit="share of the labels' entropy", severity="severe" if strength >= PLAIN else "warning",
         sentence=say(
-            f"{column} alone explains {percent(strength)} of the label{where}, {against}.{name} "
+            f"{column} alone explains {percent(strength)} of the label{where}; {against}.{name} "
             "Is it known when the answer is needed, or made from it?",
-            f"{where_zh}仅 {column} 一列就能解释标签的 {percent(strength)}，{against_zh}。{name_zh}"
+            f"{where_zh}仅 {column} 一列就能解释标签的 {percent(strength)}；{against.zh}。{name_zh}"
             "需要答案时它已经知道了吗，还是由答案得出的？",
         ),
         mend=say(

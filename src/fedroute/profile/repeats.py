@@ -13,6 +13,7 @@ from fedroute.profile.chance import coded, equal_pairs, pairs_by_chance
 from fedroute.profile.near import IMAGES, TABLES, near_copies
 from fedroute.profile.own_rows import Floats, Ints, OwnRows
 from fedroute.profile.row_hashes import Keys, mixed, scrambled
+from fedroute.profile.waves import waves
 
 UNLIKELY = 1e-4  # how rarely all counts share a divisor by chance
 
@@ -53,7 +54,11 @@ def repeats(own: OwnRows, exact: Keys, z: Floats, seed: int) -> Repeats:
     # images that are equal are not so by chance; what they share is a background
     cells = np.zeros((n, 0), dtype=np.int64) if own.images else coded(own.values, own.codes)
     named = mixed(np.concatenate([own.codes, np.isnan(own.values)], 1)) + same
-    near = near_copies(z[first].astype(np.float32), named[first], IMAGES if own.images else TABLES, seed)
+    written = np.bincount(group.reshape(-1)).astype(np.int64)
+    if own.images:
+        near = near_copies(waves(z[first], own.raw.shape[1:]), named[first], written, IMAGES, seed)
+    else:
+        near = near_copies(z[first].astype(np.float32), named[first], written, TABLES, seed)
     merged = near.group[group.reshape(-1)]
     fault, effective = _judged(merged, cells, same, seed)
     frozen = 0
@@ -73,6 +78,8 @@ def _judged(group: Ints, cells: Ints, same: Keys, seed: int) -> tuple[bool, int]
     counts = np.unique(group, return_counts=True)[1]
     if n == len(counts):
         return False, n
+    if not cells.shape[1]:  # images
+        return True, len(counts)
     divisor = reduce(gcd, counts.tolist())
     if divisor > 1 and float(divisor) ** -len(counts) < UNLIKELY:
         return True, n // divisor  # each row so many times: also where chance made some of the rows equal
