@@ -14,11 +14,9 @@ as it was. The last two are kept, and share no file. No pickles.
 import dataclasses
 import hashlib
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +27,7 @@ from fedroute.core import BY_TRAINING
 from fedroute.durable import sync_folder, write, writing
 from fedroute.errors import InputError
 from fedroute.quarantine import Quarantined
+from fedroute.tensor_file import form_of, raw, read_tensors, tree_of, write_tensors
 from fedroute.tree import Tree, Weights
 
 if TYPE_CHECKING:
@@ -44,10 +43,6 @@ SAMPLE_BYTES = 1 << 26  # of a federation's data that go into its fingerprint
 MEASURES = {"evaluate_every", "checkpoint_every", "alone"}  # parts of `training` that do not change the weights
 NAME = re.compile(r"\d{8,}-\d+")
 WORKING = ".writing"
-DTYPES = {
-    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
-    torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
-}  # fmt: skip
 
 
 class _Torn(Exception):
@@ -126,7 +121,7 @@ def _hash(tensors: Iterable[Tensor], text: str) -> str:
     h = hashlib.sha256(text.encode())
     for t in tensors:
         h.update(f"{t.dtype} {tuple(t.shape)}".encode())
-        h.update(_bytes(t))
+        h.update(raw(t))
     return h.hexdigest()[:12]
 
 
@@ -153,8 +148,8 @@ def _free_name(folder: Path, done: int) -> Path:
 def _write_state(folder: Path, state: "State", fingerprint: Mapping[str, str]) -> None:
     sums: dict[str, str] = {}
     server: Weights = {}
-    form = _form(state.server, "", server)
-    sums["server.safetensors"] = _write_tensors(folder / "server.safetensors", server)
+    form = form_of(state.server, "", server)
+    sums["server.safetensors"] = write_tensors(folder / "server.safetensors", server)
     document = {
         "schema": SCHEMA,
         "fingerprint": dict(fingerprint),
@@ -183,7 +178,7 @@ def _write_privates(folder: Path, privates: Mapping[int, Tree], sums: dict[str, 
     leaves: dict[tuple[str, ...], tuple[str, Weights]] = {}
     for client, tree in privates.items():
         tensors: Weights = {}
-        form = json.dumps(_form(tree, "", tensors))
+        form = json.dumps(form_of(tree, "", tensors))
         key = (form, *map(str, map(id, tensors.values())))
         clients.setdefault(key, []).append(client)
         leaves[key] = form, tensors
@@ -193,71 +188,13 @@ def _write_privates(folder: Path, privates: Mapping[int, Tree], sums: dict[str, 
     file = 0
     for number, (key, (form, tensors)) in enumerate(leaves.items()):
         if batch and len(batch) + len(tensors) > TENSORS_A_FILE:
-            sums[f"private-{file}.safetensors"] = _write_tensors(folder / f"private-{file}.safetensors", batch)
+            sums[f"private-{file}.safetensors"] = write_tensors(folder / f"private-{file}.safetensors", batch)
             batch, file = {}, file + 1
         batch |= {f"{number}/{name}": t for name, t in tensors.items()}
         place = forms.setdefault(form, len(forms))
         trees.append([f"private-{file}.safetensors", str(number), place, clients[key]])
-    sums[f"private-{file}.safetensors"] = _write_tensors(folder / f"private-{file}.safetensors", batch)
+    sums[f"private-{file}.safetensors"] = write_tensors(folder / f"private-{file}.safetensors", batch)
     return {"forms": [json.loads(form) for form in forms], "trees": trees}
-
-
-def _form(tree: Tree, prefix: str, tensors: Weights) -> dict[str, Any]:
-    """The nesting of a tree, empty dicts and the order of keys included, with the name of a tensor at each leaf;
-    `tensors` gets them. Names are paths; one that is taken (a slash inside a key) gets a star."""
-    form: dict[str, Any] = {}
-    for k, v in tree.items():
-        if isinstance(v, dict):
-            form[k] = _form(v, f"{prefix}{k}/", tensors)
-        else:
-            name = prefix + k
-            while name in tensors:
-                name += "*"
-            form[k], tensors[name] = name, v
-    return form
-
-
-def _write_tensors(path: Path, tensors: Weights) -> str:
-    """A safetensors file, streamed; returns its SHA-256. Written here and not by the library's `save_file`, which
-    copies all tensors first, refuses views of one memory, and leaves the checksum to a second reading."""
-    header: dict[str, Any] = {}
-    layouts = {k: json.dumps(strides) for k, t in tensors.items() if (strides := _layout(t))}
-    if layouts:
-        header["__metadata__"] = layouts
-    names = sorted(tensors, key=lambda k: -tensors[k].element_size())  # so that each stands aligned
-    offset = 0
-    for k in names:
-        t = tensors[k]
-        if t.dtype not in DTYPES:
-            raise InputError(
-                f"{k}: weights of type {t.dtype} cannot be kept in a checkpoint: use {sorted(DTYPES.values())}"
-            )
-        end = offset + t.numel() * t.element_size()
-        header[k] = {"dtype": DTYPES[t.dtype], "shape": list(t.shape), "data_offsets": [offset, end]}
-        offset = end
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    digest = hashlib.sha256()
-    with path.open("wb") as f:
-        for part in chain((len(text).to_bytes(8, "little"), text), (_bytes(tensors[k]) for k in names)):
-            f.write(part)
-            digest.update(part)
-        f.flush()
-        os.fsync(f.fileno())
-    return digest.hexdigest()
-
-
-def _bytes(t: Tensor) -> Any:  # a buffer; numpy and Python 3.11 do not agree on its type
-    return t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-
-
-def _layout(t: Tensor) -> list[int]:
-    """The strides, where a dense tensor lies otherwise than row by row (channels last); [] where not. Kernels may round
-    otherwise on another layout, and a resumed run must not."""
-    strides = t.stride()
-    order = sorted(range(t.ndim), key=lambda d: -strides[d])
-    plain = strides == torch.empty(t.shape, device="meta").stride()
-    return [] if plain or not t.permute(order).is_contiguous() else list(strides)
 
 
 # reading
@@ -310,31 +247,14 @@ def _read_state(path: Path, document: dict[str, Any]) -> "State":
     privates: dict[int, Tree] = {}
     for file, prefix, form, clients in document["privates"]["trees"]:
         if file not in read:
-            read[file] = _read_tensors(path / file)
-        tree = _tree(document["privates"]["forms"][form], read[file], f"{prefix}/")
+            read[file] = read_tensors(path / file)
+        tree = tree_of(document["privates"]["forms"][form], read[file], f"{prefix}/")
         privates |= dict.fromkeys(clients, tree)
     rest: dict[str, Any] = document["state"]
     rest["quarantined"] = [Quarantined(*row) for row in rest["quarantined"]]
     known = {f.name for f in dataclasses.fields(State)}
     return State(
-        server=_tree(document["server"], _read_tensors(path / "server.safetensors"), ""),
+        server=tree_of(document["server"], read_tensors(path / "server.safetensors")),
         privates=dict(sorted(privates.items())),
         **{k: v for k, v in rest.items() if k in known},
     )
-
-
-def _read_tensors(path: Path) -> Weights:
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as f:
-        strides = {k: json.loads(v) for k, v in (f.metadata() or {}).items()}
-        return {k: _laid_out(f.get_tensor(k), strides.get(k)) for k in f.keys()}  # noqa: SIM118  # no mapping
-
-
-def _laid_out(t: Tensor, strides: list[int] | None) -> Tensor:
-    """A copy in memory of its own (the file is mapped), in the layout it had."""
-    return torch.empty_strided(t.shape, strides, dtype=t.dtype).copy_(t) if strides else t.clone()
-
-
-def _tree(form: Mapping[str, Any], tensors: Weights, prefix: str) -> Tree:
-    return {k: _tree(v, tensors, prefix) if isinstance(v, dict) else tensors[prefix + v] for k, v in form.items()}

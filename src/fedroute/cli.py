@@ -18,7 +18,9 @@ import typer
 
 from fedroute import __version__
 from fedroute.errors import InputError, RunFailed
+from fedroute.federation import hub_commands, site_commands
 from fedroute.progress import ProgressOnStderr
+from fedroute.service import commands as serving
 from fedroute.words import count, noun
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ def main() -> None:
 P = ParamSpec("P")
 
 
-def command(f: Callable[P, None]) -> Callable[P, None]:
+def command(f: Callable[P, None], of: typer.Typer = app) -> Callable[P, None]:
     """A command whose errors are told in words, with the exit code that belongs to them."""
 
     @functools.wraps(f)
@@ -74,7 +76,7 @@ def command(f: Callable[P, None]) -> Callable[P, None]:
                 traceback.print_exc()
             leave(1, f"unexpected {type(e).__name__}: {e}" + (f"; {where}" if where else "") + going_on(kwargs))
 
-    app.command(f.__name__)(wrapped)
+    of.command(f.__name__)(wrapped)
     return wrapped
 
 
@@ -416,6 +418,15 @@ def sources(as_json: Json = False) -> None:
 
     rows = [{"name": k, "summary": v} for k, v in SOURCES.items()]
     show(rows, as_json, lambda: table("", ("source", "what it reads"), [(r["name"], r["summary"]) for r in rows]))
+
+
+command(serving.serve)
+command(serving.token)
+for group, side in (("hub", hub_commands), ("site", site_commands)):
+    own = typer.Typer(help=side.__doc__, no_args_is_help=True, rich_markup_mode=None)
+    app.add_typer(own, name=group)
+    for each in side.COMMANDS:
+        command(each, own)
 
 
 def finish(done: "Run", out: Path, as_json: bool, told: Callable[[], None] = lambda: None) -> None:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.fields import FieldInfo
 
 from fedroute.errors import InputError
+from fedroute.federation.spec import HubSpec
 from fedroute.robust import Robust
 from fedroute.router.spec import RouterSpec
 from fedroute.weighting import Weighting
@@ -89,7 +90,7 @@ class Engine(Part):
     """`engine:` what computes the rounds. workers: processes, by default one a core. timeout: seconds after which a
     client of engine workers is given up; by default it may take as long as it needs."""
 
-    name: Literal["auto", "sequential", "stacked", "workers"] = "auto"
+    name: Literal["auto", "sequential", "stacked", "workers", "transport"] = "auto"
     workers: int | None = Field(None, ge=1)
     timeout: float | None = Field(None, gt=0)
 
@@ -109,6 +110,7 @@ class Config(Part):
     training: Training = Training()
     router: Annotated[RouterSpec | None, BeforeValidator(_kind)] = None
     engine: Annotated[Engine, BeforeValidator(_named)] = Engine()
+    hub: HubSpec | None = None  # how a real federation is run; see federation.spec
     seed: int = Field(0, ge=0)
 
     @model_validator(mode="after")

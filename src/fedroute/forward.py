@@ -15,7 +15,8 @@ from fedroute.tree import Weights
 def evaluating(module: nn.Module) -> Iterator[None]:
     """The module in eval mode and no gradients; afterwards every submodule is in the mode it was in."""
     training = [m for m in module.modules() if m.training]
-    module.eval()
+    if training:
+        module.eval()
     try:
         with torch.no_grad():
             yield

@@ -130,7 +130,7 @@ def _train(
 ) -> "Run":
     from fedroute.training import fit
 
-    with _logged(directory):
+    with logged(directory):
         notes = [f"data: {note}" for note in federation.notes]
         for note in notes:
             directory.log(note)
@@ -170,7 +170,7 @@ def write_report(out: Path) -> Path:
 
 
 @contextmanager
-def _logged(directory: "RunDirectory") -> Iterator[None]:
+def logged(directory: "RunDirectory") -> Iterator[None]:
     """Why a run ended before its end, in log.txt: with the traceback where that is news."""
     try:
         yield

@@ -10,6 +10,7 @@ from fedroute.tree import Tree, flatten
 from fedroute.words import noun
 
 BOUND = 1e6
+UNRAISED = ("no answer", "no update")  # how an error begins that is not the client's own exception
 
 
 class Quarantined(NamedTuple):
@@ -26,11 +27,12 @@ def fault(answer: Answer, pattern: Tree, bound: float = BOUND, planned: int | No
     for statistics of columns that nobody scaled, and stays far from where float32 sums lose the others' digits.)
     planned: the steps this client was asked for. judged: whether it was asked for its quality.
 
-    Refused: a client that raised; missing, renamed or undeclared tensors; another shape or dtype; NaN or Inf, also in
-    the private state that it would go on from; a value beyond the bound; a step count below 0 or over what was
-    planned; a quality outside of 0..1."""
+    Refused: a client that raised, or gave no answer; missing, renamed or undeclared tensors; another shape or dtype;
+    NaN or Inf, also in the private state that it would go on from; a value beyond the bound; a step count below 0 or
+    over what was planned; a quality outside of 0..1."""
     if answer.error:
-        return "raised " + answer.error.strip().rpartition("\n")[2]
+        said = answer.error.strip().rpartition("\n")[2]
+        return said if said.startswith(UNRAISED) else f"raised {said}"
     if answer.steps < 0 or (planned is not None and answer.steps > planned):
         asked = "" if planned is None else f", asked for {planned}"
         return f"claims {answer.steps} {noun(answer.steps, 'step')}{asked}"
@@ -38,7 +40,20 @@ def fault(answer: Answer, pattern: Tree, bound: float = BOUND, planned: int | No
         return f"claims a quality of {answer.quality}: it lies above 0 and is at most 1"
     if not isinstance(answer.update, dict):
         return f"sent a {type(answer.update).__name__} and no update"
-    got, want = flatten(answer.update), flatten(pattern)
+    if why := misfit(answer.update, pattern, bound):
+        return why
+    if planned and answer.steps == 0 and any(bool((t != 0).any()) for t in flatten(answer.update).values()):
+        return f"claims no step of the {planned} it was asked for, and sent a change all the same"
+    for name, t in flatten(answer.private).items():
+        if not math.isfinite(magnitude(t)):
+            return f"would keep NaN or Inf in its private {name}"
+    return ""
+
+
+def misfit(tree: Tree, pattern: Tree, bound: float | None = math.inf) -> str:
+    """Why a tree is not of the declared form, or "": names, shapes, types, finite, nothing beyond `bound` (None: values
+    are not looked at)."""
+    got, want = flatten(tree), flatten(pattern)
     if missing := want.keys() - got.keys():
         return f"lacks {min(missing)}"
     if extra := got.keys() - want.keys():
@@ -50,17 +65,14 @@ def fault(answer: Answer, pattern: Tree, bound: float = BOUND, planned: int | No
             return f"{name} has shape {tuple(t.shape)}, declared {tuple(want[name].shape)}"
         if t.dtype != want[name].dtype:
             return f"{name} is {t.dtype}, declared {want[name].dtype}"
+        if bound is None:
+            continue
         top = magnitude(t)
         if not math.isfinite(top):
             return f"{name} has NaN or Inf"
         limit = bound**2 if name.endswith("running_var") else bound
         if top > limit:
             return f"{name} has a value of {top:.3g}, beyond {limit:g} (training.update_bound says otherwise)"
-    if planned and answer.steps == 0 and any(bool((t != 0).any()) for t in got.values()):
-        return f"claims no step of the {planned} it was asked for, and sent a change all the same"
-    for name, t in flatten(answer.private).items():
-        if not math.isfinite(magnitude(t)):
-            return f"would keep NaN or Inf in its private {name}"
     return ""
 
 

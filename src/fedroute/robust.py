@@ -62,9 +62,10 @@ class RobustMean:
         self.robust, self.weighting, self.trainable = robust, weighting, trainable
         self.updates, self.sizes = list["Tree"](), list[float]()
 
-    def add(self, update: "Tree", client: int, size: float) -> None:
+    def add(self, update: "Tree", client: int, size: float, discount: float = 1.0) -> None:
+        """discount: of the size of a late answer, which only "clip" looks at."""
         self.updates.append(update)
-        self.sizes.append(size)
+        self.sizes.append(size * discount)
 
     def value(self) -> "Tree":
         import torch

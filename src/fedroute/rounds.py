@@ -11,7 +11,7 @@ from fedroute.config import Training
 from fedroute.core import Algorithm, Task, run_client
 from fedroute.data.batches import batches
 from fedroute.data.federation import Federation
-from fedroute.engines.base import QUALITY_BYTES, Engine, Work, context
+from fedroute.engines.base import QUALITY_BYTES, Answer, Engine, Work, context
 from fedroute.errors import InputError
 from fedroute.optim import Adam, Optimizer, Sgd, schedule, server_optimizer
 from fedroute.quarantine import Quarantined, fault
@@ -201,7 +201,10 @@ def run_round(
             if work.judged:
                 found[federation.clients[a.client]] = q = a.quality or 0.0
                 counts, up = counts * q, up + QUALITY_BYTES
-            mean.add(a.update, a.client, counts)
+            if a.staleness:
+                name, late = federation.clients[a.client], count(a.staleness, "round")
+                log(f"round {number}: {name} came {late} late, and counts {discount(a):.2f} times")
+            mean.add(a.update, a.client, counts, discount(a))
             privates[a.client], losses[a.client], up = a.private, a.loss, up + nbytes(a.update)
     seen = nbytes({k: state.server[k] for k in algorithm.broadcast})
     seen += nbytes({k: state.server[k] for k in algorithm.own}) // len(federation.clients)
@@ -240,5 +243,11 @@ def _enough(t: Training, pattern: Tree, work: Work) -> float:
 
 def update_pattern(algorithm: Algorithm, state: State) -> Tree:
     """An update of the form that a client of this algorithm sends: what it sends after no step at all."""
-    idle = Work(state.round, 0, 1.0, (0,), {0: []})
-    return run_client(algorithm, context(algorithm, state.server, state.privates[0], 0, idle), [])[0]
+    idle, private = Work(state.round, 0, 1.0, (0,), {0: []}), algorithm.init_client(algorithm.task.init())
+    return run_client(algorithm, context(algorithm, state.server, private, 0, idle), [])[0]
+
+
+def discount(answer: Answer) -> float:
+    """(1 + staleness)^-1/2, what a late answer counts (Xie et al. 2019, "Asynchronous Federated Optimization", section
+    5.2, with the exponent of Nguyen et al. 2022)."""
+    return float((1 + answer.staleness) ** -0.5)

@@ -95,12 +95,12 @@ def fit(
     chosen = make_engine(_engine(engine, state), alg, federation, state.server, state.privates, first, say)
     state, began = replace(state, engine=chosen.name), state.round
     try:
-        loop = _Loop(alg, chosen, federation, t, seed, directory, progress, say)
+        loop = Loop(alg, chosen, federation, t, seed, directory, progress, say)
         state = loop.run(state)
         before = time.perf_counter()
         epochs = adapt_epochs(alg)
         late = dict.fromkeys(federation.newcomers, epochs or 1)  # passes over its own rows
-        private_of = _adapted(alg, federation, t, seed, state, dict.fromkeys(state.privates, epochs) | late)
+        private_of = adapted(alg, federation, t, seed, state, dict.fromkeys(state.privates, epochs) | late)
         same = alg.task is task and t.sampling != "loss"  # else other weights, or other clients in a round
         done = Path(alone_run) if alone_run and same else None
         alone_of = _alone(loop, _engine(engine, state), done, resume) if t.alone else None
@@ -109,12 +109,15 @@ def fit(
             federation,
             alg.predictor(),
             personal=lambda i: alg.personal(state.server, private_of(i)),
-            global_w=_global(alg, state),
+            global_w=global_weights(alg, state.server),
             alone=alone_of,
             seed=seed,
         )
         validation = curve_point(
-            federation, alg.predictor(), lambda i: alg.personal(state.server, private_of(i)), _global(alg, state)
+            federation,
+            alg.predictor(),
+            lambda i: alg.personal(state.server, private_of(i)),
+            global_weights(alg, state.server),
         )
     finally:
         chosen.close()
@@ -125,7 +128,7 @@ def fit(
         validation, say=says,
     )  # fmt: skip
     if asked:
-        route_run(run, asked, model, _global(alg, state), say)
+        route_run(run, asked, model, global_weights(alg, state.server), say)
     if directory:
         directory.finish(run)
     return run
@@ -145,7 +148,7 @@ def _engine(spec: str | dict[str, Any], state: State) -> dict[str, Any]:
     return options | {"name": state.engine} if state.engine and auto else options
 
 
-class _Loop:
+class Loop:
     """The rounds of one run, with evaluation and checkpoints where they are due."""
 
     def __init__(
@@ -198,14 +201,8 @@ class _Loop:
         if state.round != self.t.rounds and every and state.round % every:
             return state
         before = time.perf_counter()
-        server, privates = state.server, state.privates
         line = {"round": state.round, "lr": work.lr, "clients": len(work.clients), "train_loss": state.loss}
-        line |= curve_point(
-            self.federation,
-            self.alg.predictor(),
-            lambda i: self.alg.personal(server, privates[i]),
-            _global(self.alg, state),
-        )
+        line |= self.curve(state)
         spent = time.perf_counter() - before
         self.seconds["evaluate_s"] += spent
         if not every:
@@ -216,6 +213,15 @@ class _Loop:
         if self.directory:
             self.directory.append_metrics(line)
         return replace(state, history=[*state.history, line])
+
+    def curve(self, state: State) -> dict[str, Any]:
+        """How all clients stand on validation rows, as `curve_point` says it."""
+        return curve_point(
+            self.federation,
+            self.alg.predictor(),
+            lambda i: self.alg.personal(state.server, state.privates[i]),
+            global_weights(self.alg, state.server),
+        )
 
     def due(self, state: State, saved: float) -> bool:
         if state.round == self.t.rounds:
@@ -242,13 +248,13 @@ def _some_can_train(state: State, work: Work) -> None:
         )
 
 
-def _global(alg: Algorithm, state: State) -> Weights | None:
+def global_weights(alg: Algorithm, server: Tree) -> Weights | None:
     """The shared model, or None where it lacks a part that stays with the clients."""
-    w: Weights = state.server["w"] | _besides(alg)
+    w: Weights = server["w"] | besides(alg)
     return w if alg.predictor().init().keys() == w.keys() else None
 
 
-def _besides(alg: Algorithm) -> Weights:
+def besides(alg: Algorithm) -> Weights:
     """What the predictor has that is no weight of the task, such as a store of rows, as it starts."""
     return {k: v for k, v in alg.predictor().init().items() if k not in alg.task.names}
 
@@ -258,7 +264,7 @@ def adapt_epochs(alg: Algorithm) -> int:
     return int(getattr(alg, "adapt_epochs", 0))
 
 
-def _adapted(
+def adapted(
     alg: Algorithm, federation: Federation, t: Training, seed: int, state: State, passes: Mapping[int, int]
 ) -> Callable[[int], Tree]:
     """Each client's private state as it predicts: after so many passes of `adapt` over its own rows."""
@@ -275,7 +281,7 @@ def _adapted(
     return lambda i: privates[i] if i in privates else state.privates[i]
 
 
-def _alone(loop: _Loop, engine: dict[str, Any], done: Path | None, resume: bool) -> Callable[[int], Weights]:
+def _alone(loop: Loop, engine: dict[str, Any], done: Path | None, resume: bool) -> Callable[[int], Weights]:
     """Every client trained alone on the same batches in the same rounds, and as long at the end where the others adapt:
     the same budget to the step. A newcomer trains in as many rounds as the others on average. done: a run of `alone`
     that has its weights already. It has checkpoints of its own in the run directory, until the run has ended."""
@@ -304,23 +310,28 @@ def _alone(loop: _Loop, engine: dict[str, Any], done: Path | None, resume: bool)
         finally:
             own.close()
     passes = dict.fromkeys(state.privates, adapt_epochs(loop.alg))
-    final = _adapted(alg, federation, t, loop.seed, state, passes)
-    besides = _besides(loop.alg)
-    return lambda i: alg.personal(state.server, final(i)) | besides
+    final = adapted(alg, federation, t, loop.seed, state, passes)
+    more = besides(loop.alg)
+    return lambda i: alg.personal(state.server, final(i)) | more
 
 
-def _alone_work(loop: _Loop, round: int, done: bool) -> Work:
+def _alone_work(loop: Loop, round: int, done: bool) -> Work:
     """Who trains alone in this round: those who train together, unless that is done, and newcomers that have a turn."""
-    work, rows = loop.work(round), loop.federation.training_sizes()
-    share = len(work.clients) / max(1, int((rows > 0).sum()))
-    turn = math.floor((round + 1) * share + 1e-9) > math.floor(round * share + 1e-9)
-    new = loop.federation.newcomers if turn else ()
+    work = loop.work(round)
+    new = loop.federation.newcomers if newcomers_turn(loop.federation, len(work.clients), round) else ()
     plan = {i: client_batches(loop.alg, loop.federation, loop.t, loop.seed, round, i) for i in new}
     plan = ({} if done else dict(work.batches)) | {i: steps for i, steps in plan.items() if steps}
     return work._replace(clients=tuple(sorted(i for i in plan if plan[i])), batches=plan, judged=False)
 
 
-def _ended(alg: Algorithm, loop: _Loop, folder: Path) -> State:
+def newcomers_turn(federation: Federation, asked: int, round: int) -> bool:
+    """Whether newcomers train alone in this round, in which so many others are asked: in as many rounds as those on
+    average."""
+    share = asked / max(1, int((federation.training_sizes() > 0).sum()))
+    return math.floor((round + 1) * share + 1e-9) > math.floor(round * share + 1e-9)
+
+
+def _ended(alg: Algorithm, loop: Loop, folder: Path) -> State:
     """The last state of the run of `alone` in this folder. Raises InputError where it is a run of something else, or
     has not ended."""
     state = load_newest(folder / "checkpoint", fingerprint(loop.federation, alg, loop.t, loop.seed), loop.log)

@@ -59,11 +59,13 @@ class Stack:
 
     def __init__(self, weighting: Weighting) -> None:
         self.weighting, self.updates, self.clients, self.sizes = weighting, list["Tree"](), list[int](), list[float]()
+        self.discounts = list[float]()
 
-    def add(self, update: "Tree", client: int, size: float) -> None:
+    def add(self, update: "Tree", client: int, size: float, discount: float = 1.0) -> None:
         self.updates.append(update)
         self.clients.append(client)
         self.sizes.append(size)
+        self.discounts.append(discount)
 
     def value(self) -> "Tree":
         import torch
@@ -71,7 +73,11 @@ class Stack:
         from fedroute.tree import tree_map
 
         stacked = tree_map(lambda *leaves: torch.stack(leaves), *self.updates)
-        return stacked | {"client": torch.tensor(self.clients), "say": self.weighting.say(_counts(self.sizes))}
+        say = self.weighting.say(_counts(self.sizes))
+        if min(self.discounts) < 1:
+            say = say * _counts(self.discounts)
+            say = say / say.sum()
+        return stacked | {"client": torch.tensor(self.clients), "say": say}
 
 
 class RunningMean:
@@ -83,15 +89,16 @@ class RunningMean:
         self.total: Tree = {}
         self.weight = 0.0
         self.sizes: list[float] = []
-        self.held: list[Tree] = []
+        self.held: list[tuple[Tree, float]] = []
 
-    def add(self, update: "Tree", client: int, size: float) -> None:
-        """`size`: the client's training rows, or what else counts (see `Weighting.raw`)."""
+    def add(self, update: "Tree", client: int, size: float, discount: float = 1.0) -> None:
+        """`size`: the client's training rows, or what else counts (see `Weighting.raw`). discount: what its say is
+        multiplied with, of a late answer."""
         self.sizes.append(size)
         if self.weighting.cap < 1:
-            self.held.append(update)
+            self.held.append((update, discount))
         else:
-            self._sum(update, float(self.weighting.raw(_counts([size]))))
+            self._sum(update, discount * float(self.weighting.raw(_counts([size]))))
 
     def _sum(self, update: "Tree", a: float) -> None:
         from fedroute.tree import tree_map
@@ -107,8 +114,8 @@ class RunningMean:
         from fedroute.tree import tree_map
 
         if self.held:
-            for update, a in zip(self.held, self.weighting.say(_counts(self.sizes)).tolist(), strict=True):
-                self._sum(update, a)
+            for (update, discount), a in zip(self.held, self.weighting.say(_counts(self.sizes)).tolist(), strict=True):
+                self._sum(update, discount * a)
         return tree_map(lambda t: t / self.weight, self.total)
 
 

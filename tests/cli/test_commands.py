@@ -43,6 +43,10 @@ def test_help_names_every_command_of_this_version_and_no_other(fedroute: Fedrout
         "algorithms",
         "models",
         "sources",
+        "serve",
+        "token",
+        "hub",
+        "site",
     ]
     assert sorted(named) == sorted(expected)
 

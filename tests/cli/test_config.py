@@ -162,6 +162,7 @@ def test_reading_a_config_model_costs_no_torch() -> None:
 
 
 def test_the_model_is_frozen_and_knows_its_keys() -> None:
-    assert list(Config.model_fields) == ["federation", "model", "algorithm", "training", "router", "engine", "seed"]
+    parts = ["federation", "model", "algorithm", "training", "router", "engine", "hub", "seed"]
+    assert list(Config.model_fields) == parts
     with pytest.raises(ValueError, match="frozen"):
         Training().rounds = 3  # type: ignore[misc]

@@ -3,8 +3,10 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -29,8 +31,13 @@ def environment() -> dict[str, str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_blocks_run_in_order(page: Path, tmp_path: Path) -> None:
     """A block with a file name after its language is that file; other yaml blocks are valid configs; python blocks run;
-    bash blocks run line by line."""
+    bash blocks run line by line, and what ends with & runs until the end of the page."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
+    with ExitStack() as background:
+        run_blocks(page, tmp_path, background)
+
+
+def run_blocks(page: Path, tmp_path: Path, background: ExitStack) -> None:
     ran = 0
     for language, name, body in blocks(page):
         if name:
@@ -48,9 +55,25 @@ def test_blocks_run_in_order(page: Path, tmp_path: Path) -> None:
                 if "FEDROUTE_DATA" in command and "FEDROUTE_DATA" not in os.environ:
                     continue
                 words = shlex.split(re.sub(r"^FEDROUTE_DATA=\S+ ", "", command))
+                if words[0] == "curl" and not shutil.which("curl"):
+                    continue
+                if words[-1] == "&":
+                    begin(words[:-1], tmp_path, background)
+                    continue
+                if words[0] == "curl":
+                    words[1:1] = ["--fail"]
                 subprocess.run(words, cwd=tmp_path, env=environment(), check=True, timeout=300)
         ran += language in {"python", "bash", "yaml"}
     assert ran or not blocks(page)
+
+
+def begin(words: list[str], folder: Path, background: ExitStack) -> None:
+    """Starts a service, which says in a line when it is ready, and ends it with the page."""
+    process = subprocess.Popen(words, cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True)
+    background.callback(process.wait, 60)
+    background.callback(process.terminate)
+    assert process.stdout
+    assert process.stdout.readline(), f"{words} did not start"
 
 
 def test_both_readmes_show_the_same_code() -> None:

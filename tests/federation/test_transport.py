@@ -2,11 +2,11 @@
 
 import pytest
 
-from fedroute.federation.transport import Refused, check, size
+from fedroute.federation.transport import Payload, Refused, check, size
 
 
 def test_what_is_flat_passes_as_it_is() -> None:
-    payload = {"a": 1, "b": 0.5, "c": "é", "d": b"xyz", "e": None, "f": True}
+    payload: Payload = {"a": 1, "b": 0.5, "c": "é", "d": b"xyz", "e": None, "f": True}
     assert check(payload) is payload
     assert size(payload) == 6 + 8 + 8 + 2 + 3 + 8 + 8
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fedroute.data.rows import MISSING, Floats, Names
+from fedroute.data.look import FAULTS, LEFT_OUT, Look, look_at, marked, reading_of, textual, trimmed
+from fedroute.data.look import dressed as _dressed
+from fedroute.data.rows import Floats, Names
 from fedroute.data.sources.decimals import NUMBER
 from fedroute.data.spec import Table, Value
 from fedroute.data.spelling import in_yaml
@@ -14,12 +16,6 @@ from fedroute.errors import InputError
 from fedroute.words import count
 
 Where = Callable[[int], str]
-_ID = re.compile(
-    r"(^|[_\s.-])(id|uuid|guid|index|idx)$|^id[_\s.-]|编号|序号|号码|病历号|住院号|门诊号|病案号|身份证|学号|卡号|流水号",
-    re.IGNORECASE,
-)
-_DRESSED = r"^[<>≤≥~±]?\s*[+-]?\d[\d.,]*\s*([%‰°µμ]|[%‰°µμ]?\p{L}[\p{L}/%²³]{0,7})?$"
-"""A number with a sign or a unit beside it: <0.1, 60 kg, 5 %."""
 _TIMES = (
     "%Y-%m-%d",
     "%Y-%m-%d %H:%M:%S",
@@ -40,30 +36,58 @@ def feature(column: Any, name: str, spec: Table, marks: Sequence[Value], where: 
     Text is numeric where every value is a number (and none has zeros in front), else categorical; a column that is
     mostly numbers and not wholly is an error, because both readings would mislead. Numbers beyond 1e30, infinite
     ones too, are missing."""
+    column = trimmed(column, marks)
+    reading = reading_of(look := look_at(column, name in {*(spec.features or ()), *spec.categorical}), name, spec)
+    if reading in FAULTS:
+        raise InputError(_fault(column, name, look, reading, where))
+    if reading in LEFT_OUT:
+        notes.append(f"column {name} {LEFT_OUT[reading]}")
+        return None
+    return typed(column, name, reading, name in spec.categorical, marks, where, notes)
+
+
+def _fault(column: Any, name: str, look: Look, reading: str, where: Where) -> str:
+    """With the first row that shows it."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    named = name in (spec.features or ()) or name in spec.categorical
-    t = column.type
-    if pa.types.is_temporal(t):
-        if not named:
-            notes.append(f"column {name} holds dates: not used (name it in `features` to use it, in days)")
-            return None
+    if reading == "strange":
+        image = f" or use it as `image: {name}`" if pa.types.is_binary(column.type) else ""
+        return f"{where(0)}: column {name!r} holds {column.type}, which is no feature; `drop: [{name}]`{image}"
+    number = pc.fill_null(pc.match_substring_regex(column, NUMBER), False)
+    odd = pc.invert(number) if reading == "mixed" else pc.and_(_dressed(column), pc.invert(number))
+    row = int(np.flatnonzero(pc.and_(odd, column.is_valid()).to_numpy())[0])
+    odd = column[row].as_py()
+    return f"{where(row)}: column {name!r} holds {told_fault(look, name, reading, odd)}"
+
+
+def told_fault(look: Look, name: str, reading: str, odd: str | None = None) -> str:
+    """What is wrong with a column that is `mixed` or `dressed`, and the mend. odd: a value that shows it; None where
+    it may not be told."""
+    such = f" such as {odd!r}" if odd is not None else ""
+    if reading == "dressed":
+        return (f"numbers with something beside them{such and ','}{such}; write the number alone, in one unit, or "
+                f"`drop: [{name}]`")  # fmt: skip
+    marks = "..." if odd is None else in_yaml(odd)
+    return (f"numbers and {count(look.known - look.numbers, 'other value')}{such}; if that means missing, say "
+            f"`missing: {{{name}: [{marks}]}}`, if its values are names, `categorical: [{name}]`")  # fmt: skip
+
+
+def typed(
+    column: Any, name: str, reading: str, declared: bool, marks: Sequence[Value], where: Where, notes: list[str]
+) -> Any:
+    """A trimmed column as float64 or string, as it is to be read: "days", "number" or "name". declared: whether the
+    config calls it categorical."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if reading == "days":
         days = times_of(column, name, where) / 86400
         return pa.chunked_array([pa.array(days, from_pandas=True)])
-    if pa.types.is_null(t):
+    if textual(column.type):
+        if reading == "name":
+            return _plain(column) if declared else column
         column = pc.cast(column, pa.float64())
-    elif _textual(t):
-        column = _numeric(_marked(column, marks), name, spec, where)
-    elif not (pa.types.is_integer(t) or pa.types.is_floating(t) or pa.types.is_boolean(t) or pa.types.is_decimal(t)):
-        raise InputError(f"{where(0)}: column {name!r} holds {t}, which is no feature; `drop: [{name}]`"
-                         + (f" or use it as `image: {name}`" if pa.types.is_binary(t) else ""))  # fmt: skip
-    if not named and _identifies(column, name):
-        _no_dressed_numbers(column, name, where)
-        notes.append(f"column {name} looks like an identifier: not used (name it in `features` to use it)")
-        return None
-    if pa.types.is_string(column.type):
-        return column
     if pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.uint8())
     column = pc.cast(column, pa.float64(), safe=False)
@@ -74,7 +98,7 @@ def feature(column: Any, name: str, spec: Table, marks: Sequence[Value], where: 
         values[infinite] = np.nan
     numbers = [float(m) for m in marks if isinstance(m, int | float) or re.match(NUMBER, str(m))]
     values[np.isin(values, numbers)] = np.nan
-    if name in spec.categorical:
+    if reading == "name":
         return pa.chunked_array([pa.array(Names.of(values).objects(), pa.string())])
     return pa.chunked_array([pa.array(values, from_pandas=True)])
 
@@ -84,8 +108,8 @@ def names_of(column: Any, name: str, where: Where) -> Names:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if _textual(column.type):
-        return Names.of(_plain(_marked(column, ())))
+    if textual(column.type):
+        return Names.of(_plain(marked(column, ())))
     try:
         return Names.of(column if pa.types.is_floating(column.type) else pc.cast(column, pa.string()))
     except pa.ArrowException:
@@ -97,8 +121,8 @@ def times_of(column: Any, name: str, where: Where) -> Floats:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if _textual(column.type):
-        text = _marked(column, ())
+    if textual(column.type):
+        text = marked(column, ())
         if pc.all(pc.match_substring_regex(text, NUMBER)).as_py():
             column = pc.cast(text, pa.float64())
         else:
@@ -130,85 +154,8 @@ def _parsed(text: Any, name: str, where: Where) -> Any:
     return best
 
 
-def _textual(t: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_string_view(t))
-
-
-def _marked(column: Any, marks: Sequence[Value]) -> Any:
-    """Text stripped, the marks of a missing value as null."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    text = pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
-    gone = pa.array([*MISSING, *(str(m) for m in marks)])
-    return pc.if_else(pc.is_in(text, value_set=gone), pa.scalar(None, pa.string()), text)
-
-
 def _plain(text: Any) -> Any:
     """Text with 1.0 written as 1."""
     import pyarrow.compute as pc
 
     return pc.replace_substring_regex(text, r"^([+-]?\d+)\.0+$", r"\1")
-
-
-def _numeric(text: Any, name: str, spec: Table, where: Where) -> Any:
-    """Text as float64 where it is numbers and not declared categorical, else as names."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    number = pc.match_substring_regex(text, NUMBER)
-    known = len(text) - text.null_count
-    numbers = pc.sum(number).as_py() or 0
-    if name in spec.categorical:
-        return _plain(text)
-    if numbers == known:
-        coded = pc.any(pc.match_substring_regex(text, r"^0\d")).as_py()  # zeros in front: 00185 is a name
-        return text if coded else pc.cast(text, pa.float64())
-    if numbers > known / 2:
-        row = int(np.flatnonzero(pc.fill_null(pc.invert(number), False).to_numpy())[0])
-        raise InputError(f"{where(row)}: column {name!r} holds numbers and "
-                         f"{count(known - numbers, 'other value')} such as {text[row].as_py()!r}; "
-                         f"if that means missing, say `missing: {{{name}: [{in_yaml(text[row].as_py())}]}}`, "
-                         f"if its values are names, `categorical: [{name}]`")  # fmt: skip
-    return text
-
-
-def _no_dressed_numbers(column: Any, name: str, where: Where) -> None:
-    """Text that would be left out as an identifier and is amounts with a unit is an error instead."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not pa.types.is_string(column.type) or _ID.search(name):
-        return
-    dressed = pc.fill_null(pc.match_substring_regex(column, _DRESSED), False)
-    if (pc.sum(dressed).as_py() or 0) < 0.9 * (len(column) - column.null_count):
-        return
-    odd = pc.and_(dressed, pc.invert(pc.fill_null(pc.match_substring_regex(column, NUMBER), False)))
-    row = int(np.flatnonzero(odd.to_numpy())[0])
-    raise InputError(f"{where(row)}: column {name!r} holds numbers with something beside them, such as "
-                     f"{column[row].as_py()!r}; write the number alone, in one unit, or `drop: [{name}]`")  # fmt: skip
-
-
-def _identifies(column: Any, name: str) -> bool:
-    """Whether a column tells rows apart and nothing else: text that is mostly different, the numbers 0 or 1 and on, or
-    what is called an identifier and has many values."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    known = len(column) - column.null_count
-    different = pc.count_distinct(column).as_py()
-    text = pa.types.is_string(column.type)
-    if not text and pa.types.is_floating(column.type) and not pc.all(pc.equal(pc.floor(column), column)).as_py():
-        return False
-    if _ID.search(name):
-        return bool(different > max(20, known / 20) or 1 < different == known)
-    if known < 20:
-        return False
-    if text:
-        return bool(different > known / 2)
-    if different < known:
-        return False
-    spread = pc.min_max(column).as_py()
-    return bool(spread["min"] in (0, 1) and spread["max"] - spread["min"] == known - 1)

@@ -47,13 +47,18 @@ def label_of(names: Names, spec: Table, where: Where, clients: Names | None, not
         notes += Labels(names, counts, clients).spelling(where, mend)
         return renamed(_merged(names, ("other", " or ".join(wanted)), counts), spec.label_names, where)
     else:
-        fractions = sum(_LIKE_NUMBER.match(k) is not None for k in names.kinds)
-        if len(names.kinds) > 1000 or (fractions > 20 and fractions > len(names.kinds) / 2):
-            raise InputError(
-                f"{where(0)}: label {spec.label!r} has {len(names.kinds):,} different values, too many for classes; "
-                'say `label_as: number`, `bands: [limits]` or `positive: ">0"`'
-            )
+        check_classes(names, spec.label, where)
     return called(names, spec.label_names, where, clients, notes)
+
+
+def check_classes(names: Names, label: str, where: Where) -> None:
+    """Raises InputError where a column has too many different values to be a label by name."""
+    fractions = sum(_LIKE_NUMBER.match(k) is not None for k in names.kinds)
+    if len(names.kinds) > 1000 or (fractions > 20 and fractions > len(names.kinds) / 2):
+        raise InputError(
+            f"{where(0)}: label {label!r} has {len(names.kinds):,} different values, too many for classes; "
+            'say `label_as: number`, `bands: [limits]` or `positive: ">0"`'
+        )
 
 
 def called(

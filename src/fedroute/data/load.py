@@ -135,15 +135,19 @@ def _encoded(fed: Federation, table: Any, spec: Table) -> Federation:
     names = [fed.clients[i] for i in fed.owner().tolist()] if own else None
     pooled = schema.encode(table) if own else None
     fed = replace(fed, x=schema.encode(table, names), columns=schema.columns, table=schema, pooled=pooled)
-    whose = "each client alone" if own else "all clients together (federated)"
-    fed = _noted(
-        fed,
-        f"table: {len(schema.numeric)} numeric and {len(schema.categorical)} categorical columns; scaled, and gaps "
-        f"filled by median or most frequent name, by the training rows of {whose}",
-    )
-    if schema.flags:
-        fed = _noted(fed, f"missing values, filled and flagged: {', '.join(schema.flags)}")
+    for note in table_notes(schema, own is not None):
+        fed = _noted(fed, note)
     return fed
+
+
+def table_notes(schema: TableSchema, own: bool) -> list[str]:
+    """What encoding a table did, for the user. own: by statistics of each client."""
+    whose = "each client alone" if own else "all clients together (federated)"
+    said = [
+        f"table: {len(schema.numeric)} numeric and {len(schema.categorical)} categorical columns; scaled, and gaps "
+        f"filled by median or most frequent name, by the training rows of {whose}"
+    ]
+    return said + ([f"missing values, filled and flagged: {', '.join(schema.flags)}"] if schema.flags else [])
 
 
 def _noted(fed: Federation, note: str) -> Federation:

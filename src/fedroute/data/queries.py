@@ -202,10 +202,11 @@ def _values(path: Path, column: Any, name: str, names: tuple[str, ...] | None) -
     values: list[Any] = column.to_pylist()
     if names is None:
         return values
-    return [_plain(v, names) if isinstance(v, str) else v for v in values]
+    return [plain_name(v, names) if isinstance(v, str) else v for v in values]
 
 
-def _plain(value: str, names: tuple[str, ...]) -> str:
+def plain_name(value: str, names: tuple[str, ...]) -> str:
+    """A name without the .0 of a number that is one, as training read it, unless it is a name with it."""
     text = value.strip()
     head, dot, zeros = text.partition(".")
     return head if text not in names and dot and head.lstrip("+-").isdigit() and not zeros.strip("0") else text

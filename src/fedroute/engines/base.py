@@ -34,6 +34,7 @@ class Answer(NamedTuple):
     loss: float
     error: str = ""  # the traceback of a client that raised; update and private are then {}
     quality: float | None = None  # of the weights that its training ended with, where the work asks for it
+    staleness: int = 0  # rounds since the one whose weights it started from: of an answer that came late
 
 
 class Engine(Protocol):

@@ -18,6 +18,7 @@ ENGINES = {
     "sequential": "one client after the other: the definition",
     "stacked": "all clients of a round at once, stacked along a new dimension: for small models",
     "workers": "clients spread over processes: for several cores",
+    "transport": "each client a site of its own, all that crosses as bytes: the rehearsal of a real federation",
 }
 
 
@@ -54,6 +55,10 @@ def make_engine(
         from fedroute.engines.workers import Workers
 
         return Workers(algorithm, federation, workers, timeout=timeout)
+    if name == "transport":
+        from fedroute.federation.simulated import Simulated
+
+        return Simulated(algorithm, federation)
     if name == "sequential":
         return Sequential(algorithm, federation)
     stacked = Stacked(algorithm, federation)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import torch
 
-from fedroute.core import Algorithm, run_client
+from fedroute.core import Algorithm, Context, run_client
 from fedroute.data.federation import Federation
 from fedroute.engines.base import Answer, Work, context
 from fedroute.engines.by_hand import by_hand
@@ -36,12 +36,21 @@ class Sequential:
         pass
 
 
-def answer(alg: Algorithm, federation: Federation, server: Tree, private: Tree, client: int, work: Work) -> Answer:
-    """One client's round."""
+def answer(
+    alg: Algorithm,
+    federation: Federation,
+    server: Tree,
+    private: Tree,
+    client: int,
+    work: Work,
+    ctx: Context | None = None,
+) -> Answer:
+    """One client's round. ctx: what it may read, where that was put together elsewhere: at a real client, which is sent
+    nothing else."""
     steps = work.batches[client]
     try:
         with at_client(work, federation.clients[client]):
-            ctx, judged = context(alg, server, private, client, work, federation), list[float]()
+            ctx, judged = ctx or context(alg, server, private, client, work, federation), list[float]()
             if work.judged:
                 alg = watched(alg, lambda w: judged.append(quality(alg.task, w, federation, client)))
             update, kept, loss = run_client(alg, ctx, (federation.take(rows) for rows in steps))

@@ -1,6 +1,6 @@
 """A point of the learning curve: how all clients stand on one part, cheaply, between rounds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -32,31 +32,50 @@ def curve_point(
 
     One pass over all rows for the global model; a client whose personal weights are the global ones is not computed
     again. Raises InputError for part "test": a curve is looked at to choose, and nothing is chosen on test rows."""
-    if part == "test":
-        raise InputError("curve: the test part is for the ledger at the end; take validation or train")
+    _no_test(part)
     index: tuple[Tensor, ...] = getattr(federation, part)
     present = [i for i, rows in enumerate(index) if len(rows) and i not in federation.newcomers]
-    point = {"part": part, "measured": len(present), "rows": sum(len(index[i]) for i in present)}
     if not present:
-        return point | {"personal": None, "global": None}
+        return curve_of({}, "", part)
     yard = yardstick(federation)
     shared: dict[int, Tensor] = {}
     if global_w is not None:
         out = predict_rows(task, global_w, federation, torch.cat([index[i] for i in present]))
         shared = dict(zip(present, out.split([len(index[i]) for i in present]), strict=True))
-    on_global = {i: _values(federation, task, yard, index[i], out) for i, out in shared.items()}
-    on_personal = {}
+    found = {}
     for i in present:
         w = personal(i)
-        if global_w is not None and same_weights(w, global_w):
-            on_personal[i] = on_global[i]
-        else:
-            out = predict_rows(task, w, federation, index[i])
-            on_personal[i] = _values(federation, task, yard, index[i], out)
-    return point | {
-        "personal": _summed_up(federation, yard, index, on_personal),
-        "global": _summed_up(federation, yard, index, on_global) if on_global else None,
-    }
+        reuse = global_w is not None and same_weights(w, global_w)
+        out = shared[i] if reuse else predict_rows(task, w, federation, index[i])
+        found[federation.clients[i]] = values_of(federation, task, yard, index[i], out, shared.get(i))
+    return curve_of(found, yard.headline, part)
+
+
+def values_of(
+    federation: Federation, task: Task, yard: Yardstick, rows: Tensor, personal: Tensor, shared: Tensor | None
+) -> dict[str, Any]:
+    """One client's part of a point: {rows, personal: {metric: value}, global: the same or None}, from what its own
+    model and the global one say of its rows."""
+    on_own = _values(federation, task, yard, rows, personal)
+    on_shared = (
+        on_own if shared is personal else _values(federation, task, yard, rows, shared) if shared is not None else None
+    )
+    return {"rows": len(rows), "personal": on_own, "global": on_shared}
+
+
+def curve_of(values: Mapping[str, Mapping[str, Any]], headline: str, part: str = "validation") -> dict[str, Any]:
+    """A point, as `curve_point` says it, from the values of the clients that have rows: name -> as of `values_of`."""
+    _no_test(part)
+    found: dict[str, Any] = {"part": part, "measured": len(values), "rows": sum(v["rows"] for v in values.values())}
+    for kind in ("personal", "global"):
+        of = {c: (v["rows"], v[kind]) for c, v in values.items() if v[kind] is not None}
+        found[kind] = _summed_up(of, headline) if of else None
+    return found
+
+
+def _no_test(part: str) -> None:
+    if part == "test":
+        raise InputError("curve: the test part is for the ledger at the end; take validation or train")
 
 
 def _values(federation: Federation, task: Task, yard: Yardstick, rows: Tensor, out: Tensor) -> dict[str, float | None]:
@@ -70,14 +89,13 @@ def _values(federation: Federation, task: Task, yard: Yardstick, rows: Tensor, o
     return values
 
 
-def _summed_up(
-    federation: Federation, yard: Yardstick, index: tuple[Tensor, ...], of: dict[int, dict[str, float | None]]
-) -> dict[str, Any]:
-    rows, names = [len(index[i]) for i in of], [federation.clients[i] for i in of]
+def _summed_up(of: Mapping[str, tuple[int, Mapping[str, float | None]]], headline: str) -> dict[str, Any]:
+    """of: client -> (rows, metric -> value)."""
+    rows, names = [n for n, _ in of.values()], [*of]
     found: dict[str, Any] = {}
-    for metric in next(iter(of.values())):
-        total = aggregate([v[metric] for v in of.values()], rows, names, higher=metric != "loss")
+    for metric in next(iter(of.values()))[1]:
+        total = aggregate([v[metric] for _, v in of.values()], rows, names, higher=metric != "loss")
         found |= {metric: total["mean"], f"worst_{metric}": total["worst"]}
-        if metric == yard.headline:
+        if metric == headline:
             found["worst_client"] = total["worst_client"]
     return found

@@ -12,7 +12,8 @@ from fedroute.evaluate.metrics import NAMES
 from fedroute.evaluate.wilson import Interval
 
 if TYPE_CHECKING:
-    from fedroute.evaluate.ledger import Entry, Ledger
+    from fedroute.evaluate.entry import Entry
+    from fedroute.evaluate.ledger import Ledger
 
 STYLES = {"yes": "green", "no": "bold red", "unclear": "yellow", "n/a": "dim"}
 TOTALS = {

@@ -132,11 +132,23 @@ def fit_abstain(
     blank = torch.ones(len(using), dtype=torch.float64)
     raw = Abstain(tuple(using), blank[0], 0 * blank, blank, typical)
     each = torch.stack([raw._score(name, z, scores) for name in using])
+    return set_by(each, using, typical, alpha=alpha, confidence=confidence)
+
+
+def set_by(
+    each: Tensor,
+    using: Sequence[str],
+    typical: Typical | None,
+    *,
+    alpha: float = 0.05,
+    confidence: float = CONFIDENCE,
+) -> Abstain:
+    """From the scores of B validation rows, each (S, B) as they come, B > 0. Options as of `fit_abstain`."""
     middle = each.quantile(0.5, 1)
     reach = (each.quantile(0.95, 1) - middle).clamp(min=1e-12)
-    made = replace(raw, middle=middle, reach=reach)
-    known = made.foreign(z, scores).sort().values
-    return replace(made, threshold=known[tolerance(len(known), alpha, confidence) - 1])
+    known = ((each - middle[:, None]) / reach[:, None]).amax(0).sort().values
+    threshold = known[tolerance(each.shape[1], alpha, confidence) - 1]
+    return Abstain(tuple(using), threshold, middle, reach, typical)
 
 
 def tolerance(n: int, alpha: float, confidence: float = CONFIDENCE) -> int:

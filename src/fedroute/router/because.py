@@ -1,6 +1,7 @@
 """Why a query of a table looks like one client's rows and not like another's: which of its columns say so."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -10,18 +11,9 @@ from fedroute.data.table import TableSchema
 
 Logits = Callable[[Tensor], Tensor]
 MOST = 200_000  # queries times columns, beyond which nothing is looked for
+AT_ONCE = 4096  # rows that are looked through in one pass
 LEAST = 0.3  # nat, what a column must say to be named
 NAMED = 3  # columns
-
-
-class _Column(NamedTuple):
-    """A column of the table as it was read: where its value and its flag stand in x (-1: no flag), and what its value
-    is in a row that says nothing, where that is not the mean: a name that no row had."""
-
-    name: str
-    at: int
-    flag: int
-    nothing: float | None
 
 
 def because(schema: TableSchema | None, mean: Tensor | None, x: Tensor, logits: Logits) -> list[str]:
@@ -30,49 +22,70 @@ def because(schema: TableSchema | None, mean: Tensor | None, x: Tensor, logits: 
     training rows of all clients. [] where x is no table, there is a single client, or too much to look through."""
     if schema is None or mean is None or not len(x):
         return []
-    columns = list(_columns(schema))
-    if len(x) * len(columns) > MOST:
+    columns = _columns(schema.numeric, schema.flags, tuple(schema.categorical.items()))
+    if len(x) * len(columns.at) > MOST:
         return []
-    found = logits(x)
-    if found.shape[1] < 2 or int((found[0] > -torch.inf).sum()) < 2:
+    found = _logits(columns, mean, x, logits)  # (1 + C, B, N)
+    if found.shape[2] < 2 or int((found[0, 0] > -torch.inf).sum()) < 2:
         return []
-    pair = found.topk(2, 1).indices
-    gap = _gap(found, pair)
-    says = torch.stack([gap - _gap(logits(_silent(x, c, mean)), pair) for c in columns], 1)
-    best = says.topk(min(NAMED, len(columns)), 1)
+    pair = found[0].topk(2, 1).indices
+    both = found.gather(2, pair.expand(len(found), -1, -1))
+    gap = both[..., 0] - both[..., 1]
+    best = (gap[0] - gap[1:]).T.topk(min(NAMED, len(columns.at)), 1)
     return [
-        ", ".join(_told(schema, columns[k], x[i]) for v, k in zip(*row, strict=True) if v > LEAST)
+        ", ".join(_told(schema, columns, k, x[i]) for v, k in zip(*row, strict=True) if v > LEAST)
         for i, row in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True))
     ]
 
 
-def _columns(schema: TableSchema) -> Iterator[_Column]:
-    flags = {c: len(schema.numeric) + k for k, c in enumerate(schema.flags)}
-    for k, c in enumerate(schema.numeric):
-        yield _Column(c, k, flags.get(c, -1), None)
-    first = len(schema.numeric) + len(schema.flags)
-    for k, (c, names) in enumerate(schema.categorical.items()):
-        yield _Column(c, first + k, flags.get(c, -1), float(len(names)))
+class _Columns(NamedTuple):
+    """C columns of the table as it was read: name; (C,) where its value and its flag stand in x (-1: no flag); (C,)
+    what its value is in a row that says nothing, NaN where that is the mean."""
+
+    name: tuple[str, ...]
+    at: Tensor
+    flag: Tensor
+    nothing: Tensor
 
 
-def _silent(x: Tensor, c: _Column, mean: Tensor) -> Tensor:
-    x = x.clone()
-    x[:, c.at] = mean[c.at] if c.nothing is None else c.nothing
-    if c.flag >= 0:
-        x[:, c.flag] = mean[c.flag]
-    return x
+@lru_cache(64)
+def _columns(
+    numeric: tuple[str, ...], flags: tuple[str, ...], categorical: tuple[tuple[str, tuple[str, ...]], ...]
+) -> _Columns:
+    place = {c: len(numeric) + k for k, c in enumerate(flags)}
+    first = len(numeric) + len(flags)
+    names = (*numeric, *(c for c, _ in categorical))
+    at = [*range(len(numeric)), *range(first, first + len(categorical))]
+    unseen = [float("nan")] * len(numeric) + [float(len(known)) for _, known in categorical]
+    return _Columns(names, torch.tensor(at), torch.tensor([place.get(c, -1) for c in names]), torch.tensor(unseen))
 
 
-def _gap(logits: Tensor, pair: Tensor) -> Tensor:
-    both = logits.gather(1, pair)
-    return both[:, 0] - both[:, 1]
+def _logits(columns: _Columns, mean: Tensor, x: Tensor, logits: Logits) -> Tensor:
+    """(1 + C, B, N), of x, and of x where each of the columns says nothing; as many in one pass as AT_ONCE allows."""
+    some, found = max(1, AT_ONCE // len(x)), list[Tensor]()
+    for i in range(0, len(columns.at), some):
+        many = _silent(columns, slice(i, i + some), x, mean)
+        many = many if i else torch.cat([x[None], many])
+        found.append(logits(many.flatten(0, 1)).reshape(len(many), len(x), -1))
+    return torch.cat(found)
 
 
-def _told(schema: TableSchema, c: _Column, row: Tensor) -> str:
-    if c.flag >= 0 and row[c.flag] > 0:
-        return f"{c.name} missing"
-    if c.at < len(schema.numeric):
-        value = float(row[c.at]) * schema.federated.scale[c.at] + schema.federated.mean[c.at]
-        return f"{c.name} {round(value, 4) + 0.0:.4g}"
-    names, code = schema.categorical[c.name], int(row[c.at])
-    return f"{c.name} {names[code]}" if code < len(names) else f"{c.name} not seen before"
+def _silent(columns: _Columns, which: slice, x: Tensor, mean: Tensor) -> Tensor:
+    """(C', B, F): x with the first of these columns saying nothing, then x with the second, ..."""
+    at, flag, nothing = columns.at[which], columns.flag[which], columns.nothing[which]
+    many, place = x.repeat(len(at), 1, 1), torch.arange(len(at))
+    many[place, :, at] = nothing.where(~nothing.isnan(), mean[at])[:, None]
+    flagged = flag >= 0
+    many[place[flagged], :, flag[flagged]] = mean[flag[flagged]][:, None]
+    return many
+
+
+def _told(schema: TableSchema, columns: _Columns, column: int, row: Tensor) -> str:
+    name, at, flag = columns.name[column], int(columns.at[column]), int(columns.flag[column])
+    if flag >= 0 and row[flag] > 0:
+        return f"{name} missing"
+    if at < len(schema.numeric):
+        value = float(row[at]) * schema.federated.scale[at] + schema.federated.mean[at]
+        return f"{name} {round(value, 4) + 0.0:.4g}"
+    names, code = schema.categorical[name], int(row[at])
+    return f"{name} {names[code]}" if code < len(names) else f"{name} not seen before"

@@ -74,7 +74,7 @@ def fit(scores: Scores, owner: Tensor, y: Tensor, *, strength: float = STRENGTH)
         mine = owner == i
         of_heads[i] = head_losses(scores.heads[mine, i], y[mine])
     shared = of_heads.sum(0) / rows.sum().clamp(min=1)
-    return Temperatures(_least(router_losses(scores, owner)), _least(of_heads + strength * shared))
+    return Temperatures(least(router_losses(scores, owner)), least(of_heads + strength * shared))
 
 
 def router_losses(scores: Scores, owner: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ def drift(router: Tensor, prior: Tensor) -> float:
     return float((effective_prior(router)[there].log() - prior[there].double().log()).abs().max())
 
 
-def _least(losses: Tensor) -> Tensor:
+def least(losses: Tensor) -> Tensor:
     """The temperature of least loss (..., G), of equals the one nearest to 1."""
     least = losses.amin(-1, keepdim=True)
     far = torch.where(losses <= least, GRID.log().abs(), torch.inf)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -171,9 +172,18 @@ class RouterInput:
         return found
 
     def _columns(self, x: Tensor) -> Tensor:
-        kept = [c for c in range(x.shape[1]) if c not in self.categories]
-        hot = [x[:, [c]] == torch.arange(n) for c, n in self.categories.items()]
-        return torch.cat([x[:, kept].double(), *(h.double() for h in hot)], 1)
+        if not self.categories:
+            return x.double()
+        plain, at, code = self._places
+        return torch.cat([x[:, plain].double(), (x[:, at] == code).double()], 1)
+
+    @cached_property
+    def _places(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(columns of x that are numbers; of each name of the others its column, and its code)."""
+        plain = [c for c in range(self.shape[0]) if c not in self.categories]
+        names = [(c, k) for c, n in self.categories.items() for k in range(n)]
+        at, code = torch.tensor(names).T
+        return torch.tensor(plain, dtype=torch.int64), at, code
 
     def _seen_by_model(self, x: Tensor) -> dict[str, Tensor]:
         """What layers of the model say of x, of each kind that is of the model: one pass, in the mode of evaluation."""

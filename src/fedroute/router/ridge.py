@@ -48,7 +48,7 @@ def fit_ridge(sums: Sums, shrink: float = 3e-4) -> Ridge:
     weight = torch.cholesky_solve(cross.T, factor).T
     share = sums.n / n
     residual = share * (1 - share) - 2 * (weight * cross).sum(1) + ((weight @ spread) * weight).sum(1)
-    scale = torch.stack([n, residual.mean().clamp(min=1e-6)])
+    scale = torch.stack([n, residual[sums.n > 0].mean().clamp(min=1e-6)])
     return Ridge(*_rows(sums, factor, centre, scale), sums.n, NOTHING, factor, centre, scale)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -20,25 +20,18 @@ from fedroute.router.base import Posterior
 from fedroute.router.because import because
 from fedroute.router.calibrate import Temperatures
 from fedroute.router.capacity import Capacity
-from fedroute.router.cells import Cells, sums_by_label
+from fedroute.router.cells import Cells
 from fedroute.router.inputs import RouterInput
 from fedroute.router.models import Models
 from fedroute.router.routed import Routed
 from fedroute.router.rules import RULES, decide, log_posterior, utility, without
 from fedroute.router.scores import Decision, Scores
 from fedroute.router.stored import read_router, write_router
-from fedroute.router.sums import Sums
+from fedroute.router.upload import Upload, upload_of
 from fedroute.task import Loss
 from fedroute.tree import Weights
 
 NUMBERS = 1 << 24  # of the clients' answers that are held at once
-
-
-class Upload(NamedTuple):
-    """What a client sends to be reachable. sums: of what the router reads; seen: of what tells who is like nobody."""
-
-    sums: Sums
-    seen: Sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,13 +96,14 @@ class Router:
         x = self.encode(queries)
         return self._scores(x, self.answering(x))
 
-    def _scores(self, x: Tensor, heads: Tensor) -> Scores:
-        z, common = self.read.read(x), self.models.common if self.common else None
+    def _scores(self, x: Tensor, heads: Tensor, common: bool = True) -> Scores:
+        """common: whether the global model is asked as well."""
+        z, w = self.read.read(x), self.models.common if self.common and common else None
         scores = Scores(
             self.posterior.logits(z),
             self.posterior.prior,
             heads,
-            None if common is None else log_probabilities(predict(self.models.task, common, x)),
+            None if w is None else log_probabilities(predict(self.models.task, w, x)),
             self.posterior.of_labels(z) if isinstance(self.posterior, Cells) else None,
         )
         scores = self.temperatures.apply(scores) if self.temperatures else scores
@@ -141,15 +135,17 @@ class Router:
         return Routed(self.clients, self.labels, self.rule, decision, p, abstained, self._because(x, away))
 
     def _decided(self, x: Tensor, away: Sequence[int]) -> tuple[Scores, Decision]:
-        """Where who answers does not depend on the answers nobody else is asked, unless what comes is NaN."""
+        """Where who answers does not depend on the answers nobody else is asked, unless what comes is NaN; nor is the
+        global model, where it has no voice in the rule."""
+        common = "common" in RULES[self.rule].needs
         if RULES[self.rule].asks == "one" and not self.capacity and not self.aggregator:
-            scores = self._scores(x, torch.zeros(len(x), len(self.clients), 1, dtype=torch.float64))
+            scores = self._scores(x, torch.zeros(len(x), len(self.clients), 1, dtype=torch.float64), common)
             scores = without(scores, away) if away else scores
             decision = self.decide(scores)
             answer = self._answers(x, decision.client)
             if not bool(answer.isnan().any()):
                 return scores, decision._replace(answer=answer)
-        scores = self._scores(x, self.answering(x))
+        scores = self._scores(x, self.answering(x), common)
         scores = without(scores, away) if away else scores
         return scores, self.decide(scores)
 
@@ -196,14 +192,7 @@ class Router:
     def upload(self, rows: Any, y: Tensor | None = None) -> Upload:
         """What a client sends of its rows, (n, ...) or a table, to be reachable: sums of what the router reads; by
         label, y (n,), where the router is of kind cells."""
-        x = self.encode(rows)
-        z = self.read.read(x)
-        seen = z if self.seen is None or self.seen is self.read else self.seen.read(x)
-        if not isinstance(self.posterior, Cells):
-            return Upload(Sums.of(z), Sums.of(seen))
-        if y is None:
-            raise InputError("router: a router of kind cells counts rows by label: give y as well")
-        return Upload(sums_by_label(z, y, len(self.labels)), Sums.of(seen))
+        return upload_of(self.encode(rows), y, len(self.labels), self.posterior, self.read, self.seen)
 
     def join(self, client: str, weights: Weights, upload: Upload) -> Self:
         """With one more client: its name, the weights it predicts with, and the sums of its rows (`upload`). The routes

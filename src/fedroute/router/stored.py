@@ -110,7 +110,7 @@ def read_router(
         raise InputError(f"{path}: is not what was written; copy the folder anew, or train again")
     tree = unflatten(unpacked(data))
     form, shared = QueryForm.model_validate(document["form"]), tree["shared"]
-    trunk, task = _tasks(document, form, model, roles, loss, algorithm)
+    trunk, task = tasks_of(document, form, model, roles, loss, algorithm)
     personal = tuple(
         {k: _of(tree["own"].get(k), i, shared.get(k)) for k in document["personal"]}
         for i in range(len(document["clients"]))
@@ -160,7 +160,7 @@ def _document(place: Path, folder: Path) -> dict[str, Any]:
     return document
 
 
-def _tasks(
+def tasks_of(
     document: Mapping[str, Any],
     form: QueryForm,
     model: nn.Module | None,

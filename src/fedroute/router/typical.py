@@ -41,14 +41,15 @@ class Typical:
     within: Tensor
 
     @classmethod
-    def of(cls, sums: Sequence[Sums]) -> Self:
-        """From the sums of each client by itself; scales are 1. Raises InputError where no client has rows."""
+    def of(cls, sums: Sequence[Sums], most: int | None = None) -> Self:
+        """From the sums of each client by itself; scales are 1. most: numbers in all covariances, beyond which there is
+        one for all; MOST by default. Raises InputError where no client has rows."""
         n = torch.cat([s.n for s in sums])
         if not bool(n.sum() > 0):
             raise InputError("router.abstain: no client has rows to compare with; give the federation a training part")
         width, total = sums[0].width, float(n.sum())
         within = symmetric(sum((s.within() for s in sums), torch.zeros(width, width, dtype=torch.float64)) / total)
-        alone = len(sums) * width**2 <= MOST
+        alone = len(sums) * width**2 <= (MOST if most is None else most)
         white = [_white(s, within) for s in sums] if alone else [_inverse_factor(within, within)]
         mean = torch.cat([s.mean for s in sums])
         return cls(mean, torch.stack(white), n, torch.ones_like(n), within)
@@ -58,15 +59,20 @@ class Typical:
         client, counts as ROWS rows beside a client's own (in logarithms)."""
         d = replace(self, scale=torch.ones_like(self.scale)).distances(z).gather(1, owner[:, None])[:, 0]
         there = self.n[owner] > 0
-        if not bool(there.any()):
+        return self.scaled_by([d[there & (owner == i)] for i in range(len(self.n))], quantile)
+
+    def scaled_by(self, own: Sequence[Tensor], quantile: float = 0.95) -> Self:
+        """As `scaled`, from the distances (at scales of 1) of each client's held-out rows from itself; of one without
+        training rows none."""
+        if not sum(map(len, own)):
             return self
-        pooled = d[there].quantile(quantile).clamp(min=torch.finfo(d.dtype).tiny).log()
+        least = torch.finfo(torch.float64).tiny
+        pooled = torch.cat([*own]).quantile(quantile).clamp(min=least).log()
         scale = torch.full_like(self.scale, float(pooled))
-        for i in range(len(scale)):
-            own = d[there & (owner == i)]
-            if len(own):
-                mine = own.quantile(quantile).clamp(min=torch.finfo(d.dtype).tiny).log()
-                scale[i] = (len(own) * mine + ROWS * pooled) / (len(own) + ROWS)
+        for i, d in enumerate(own):
+            if len(d):
+                mine = d.quantile(quantile).clamp(min=least).log()
+                scale[i] = (len(d) * mine + ROWS * pooled) / (len(d) + ROWS)
         return replace(self, scale=scale.exp())
 
     def distances(self, z: Tensor) -> Tensor:

@@ -1,6 +1,8 @@
 """Arrays in a NumPy .npz file."""
 
 import zipfile
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,16 @@ def read(spec: Npz, base: Path) -> Rows:
     """x stays uint8 or becomes float32; images get the shape (R, C, H, W). Float y is numbers to regress.
 
     Raises InputError for missing, pickled or unequal arrays."""
+    rows, where = as_written(spec, base)
+    if not isinstance(rows.label, Names):
+        return rows
+    notes = list[str]()
+    label = called(rows.label, spec.label_names, where, rows.client, notes)
+    return replace(rows, label=label, notes=tuple(notes))
+
+
+def as_written(spec: Npz, base: Path) -> tuple[Rows, Callable[[int], str]]:
+    """The rows with their labels as the array has them, and the place of a row."""
     path = resolve(spec.path, base)
     x = _array(path, spec.x, "x")
     name = spec.client or ("client" if spec.partition is None and _has(path, "client") else None)
@@ -33,12 +45,10 @@ def read(spec: Npz, base: Path) -> Rows:
     if x.dtype.kind not in "biuf":
         raise InputError(f"{path}: x holds {x.dtype}, which is no number")
     data = torch.tensor(np.ascontiguousarray(x), dtype=torch.uint8 if x.dtype == np.uint8 else torch.float32)
-    who, notes = None if client is None else Names.of(client), list[str]()
-    if y.dtype.kind == "f" and not np.equal(np.floor(y), y).all():
-        label: Names | Floats = y.astype(np.float64)
-    else:
-        label = called(Names.of(y), spec.label_names, lambda row: f"{path}, row {row}", who, notes)
-    return Rows(name=path.stem, x=data, label=label, client=who, notes=tuple(notes))
+    numbers = y.dtype.kind == "f" and not np.equal(np.floor(y), y).all()
+    label: Names | Floats = y.astype(np.float64) if numbers else Names.of(y)
+    rows = Rows(name=path.stem, x=data, label=label, client=None if client is None else Names.of(client))
+    return rows, lambda row: f"{path}, row {row}"
 
 
 def _has(path: Path, name: str) -> bool:

@@ -1,6 +1,8 @@
 """A folder of images, one folder per client and class."""
 
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from fedroute.data.labels import called
@@ -17,6 +19,15 @@ ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", "
 def read(spec: Images, base: Path) -> Rows:
     """x: (R, C, H, W) uint8. Endings in any case; hidden and other files are passed over, unreadable images counted
     and left out. Raises InputError for a folder of another layout or without images."""
+    rows, where = as_written(spec, base)
+    assert isinstance(rows.label, Names)
+    notes = list(rows.notes)
+    label = called(rows.label, spec.label_names, where, rows.client, notes)
+    return replace(rows, label=label, notes=tuple(notes))
+
+
+def as_written(spec: Images, base: Path) -> tuple[Rows, Callable[[int], str]]:
+    """The rows with their labels as the folders are called, and the place of a row."""
     root = resolve(spec.path, base)
     if not root.is_dir():
         raise InputError(f"federation.path: {str(root)!r} is a file; the source images wants a folder {spec.layout}")
@@ -43,5 +54,5 @@ def read(spec: Images, base: Path) -> Rows:
     kept = [p for p, g in zip(found, good.tolist(), strict=True) if g]
     client = None if depth == 2 else Names.of([p.parent.parent.name for p in kept])
     names = Names.of([p.parent.name for p in kept])
-    label = called(names, spec.label_names, lambda row: str(kept[row]), client, notes)
-    return Rows(name=root.name, x=x if good.all() else x[good], label=label, client=client, notes=tuple(notes))
+    rows = Rows(name=root.name, x=x if good.all() else x[good], label=names, client=client, notes=tuple(notes))
+    return rows, lambda row: str(kept[row])

@@ -15,7 +15,7 @@ from fedroute.data.rows import Names, Rows
 from fedroute.data.sources.csv_files import read_csv
 from fedroute.data.sources.decode import decode_column
 from fedroute.data.sources.files import by_client, listed
-from fedroute.data.spec import Csv, Parquet, nearest
+from fedroute.data.spec import Csv, Parquet, Table, Value, nearest
 from fedroute.errors import InputError
 from fedroute.words import count
 
@@ -118,7 +118,7 @@ def _read_files(spec: Parquet | Csv, base: Path) -> Files:
     found = listed(spec.path, base) if spec.path is not None else by_client(spec.paths or {}, base)
     if not found:
         raise InputError("federation.paths: names no file")
-    files = [File(c, p, _read_file(c, p, spec)) for c, p in found]
+    files = [File(c, p, read_file(c, p, spec)) for c, p in found]
     needed = {"label": spec.label, "client": spec.client, "time": spec.time, "image": spec.image}
     for f in files:
         for key, column in needed.items():
@@ -128,7 +128,7 @@ def _read_files(spec: Parquet | Csv, base: Path) -> Files:
     return Files(files)
 
 
-def _read_file(client: str | None, path: Path, spec: Parquet | Csv) -> Any:
+def read_file(client: str | None, path: Path, spec: Parquet | Csv) -> Any:
     where = place(path, client)
     return read_csv(path, spec, where) if isinstance(spec, Csv) else _read_parquet(path, spec, where)
 
@@ -158,35 +158,57 @@ def _features(spec: Parquet | Csv, files: Files, notes: list[str]) -> Any:
     """A pyarrow Table of the feature columns: float64 or string, null where missing."""
     import pyarrow as pa
 
-    known = list(dict.fromkeys(c for f in files.files for c in f.table.column_names))
-    for key in ("features", "drop", "categorical"):
-        for c in getattr(spec, key) or ():
-            if c not in known:
-                raise InputError(f"{files.files[0].path}: no column {c!r} (federation.{key}){nearest(c, known)}")
-    marked = spec.missing if isinstance(spec.missing, dict) else {}
-    for c in marked:
-        if c not in known:
-            raise InputError(f"{files.files[0].path}: no column {c!r} (federation.missing){nearest(c, known)}")
-    reserved = {spec.label, spec.client, spec.time} - {None}
-    wanted = [c for c in (known if spec.features is None else spec.features) if c not in {*spec.drop, *reserved}]
-    for c in wanted:
-        lacking = [f for f in files.files if c not in f.table.column_names]
-        if lacking and spec.missing_columns == "error":
-            f, has = lacking[0], next(f for f in files.files if c in f.table.column_names)
-            others = [n for n in f.table.column_names if any(n not in g.table.column_names for g in files.files)]
-            raise InputError(f"{f.where}: no column {c!r}, which {has.where} has{nearest(c, others)}; rename it, or "
-                             f"say `missing_columns: fill` (filled and flagged) or `drop: [{c}]`")  # fmt: skip
-        if lacking:
-            notes.append(f"column {c} is missing at {', '.join(f.client or str(f.path) for f in lacking)}: filled")
+    found = [(f.where, f.table.column_names) for f in files.files]
+    known = list(dict.fromkeys(c for _, columns in found for c in columns))
+    wanted = wanted_columns(spec, known, str(files.files[0].path))
+    if faults := lacking_columns(spec, wanted, found):
+        raise InputError("\n".join(faults))
     columns: dict[str, Any] = {}
     for c in wanted:
-        marks = spec.missing if isinstance(spec.missing, list) else marked.get(c, [])
-        found = feature(files.column(c), c, spec, marks, files.where, notes)
-        if found is not None:
-            columns[c] = found
+        if lacking := [f for f in files.files if c not in f.table.column_names]:
+            notes.append(f"column {c} is missing at {', '.join(f.client or str(f.path) for f in lacking)}: filled")
+        column = feature(files.column(c), c, spec, marks_of(spec, c), files.where, notes)
+        if column is not None:
+            columns[c] = column
     if not columns:
         raise InputError(f"{files.files[0].path}: no feature column is left; name them: `features: [...]`")
     return pa.table(columns)
+
+
+def marks_of(spec: Table, column: str) -> Sequence[Value]:
+    """What means "missing" in a column, besides the usual marks."""
+    return spec.missing if isinstance(spec.missing, list) else spec.missing.get(column, [])
+
+
+def wanted_columns(spec: Table, known: Sequence[str], whole: str) -> list[str]:
+    """The columns that are to be features, of the names of all columns that there are. whole: what to call the data.
+
+    Raises InputError for a column that the spec names and that is not there."""
+    marked = spec.missing if isinstance(spec.missing, dict) else {}
+    named = {"features": spec.features, "drop": spec.drop, "categorical": spec.categorical, "missing": marked}
+    for key, names in named.items():
+        for c in names or ():
+            if c not in known:
+                raise InputError(f"{whole}: no column {c!r} (federation.{key}){nearest(c, known)}")
+    reserved = {spec.label, spec.client, spec.time} - {None}
+    return [c for c in (known if spec.features is None else spec.features) if c not in {*spec.drop, *reserved}]
+
+
+def lacking_columns(spec: Table, wanted: Sequence[str], found: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    """What to say of each wanted column that some files lack, where they are not to be filled. found: of each file what
+    to call it and its columns."""
+    if spec.missing_columns == "fill":
+        return []
+    return [_lacking(c, found) for c in wanted if any(c not in columns for _, columns in found)]
+
+
+def _lacking(c: str, found: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """What to say of a column that some have and others do not."""
+    where, columns = next((w, cs) for w, cs in found if c not in cs)
+    has = next(w for w, cs in found if c in cs)
+    others = [n for n in columns if any(n not in cs for _, cs in found)]
+    return (f"{where}: no column {c!r}, which {has} has{nearest(c, others)}; rename it, or say "
+            f"`missing_columns: fill` (filled and flagged) or `drop: [{c}]`")  # fmt: skip
 
 
 def _mask(keep: NDArray[np.bool_]) -> Any:

@@ -1,0 +1,77 @@
+"""A site that comes later: it takes no part in rounds, and gets a private part, a line, and a place in the guide."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fedroute.errors import RunFailed
+from fedroute.federation.agreed import Terms
+from fedroute.federation.agreement import Agreement, hub_federation
+from fedroute.federation.asking import Sites
+from fedroute.federation.course import Course
+from fedroute.federation.finishing import Last, Sums
+from fedroute.federation.judging import alone_rounds
+from fedroute.rounds import State
+from fedroute.training import adapt_epochs
+
+if TYPE_CHECKING:
+    from fedroute.router.guide import Guide
+
+
+def extended(agreement: Agreement, client: str, told: dict[str, Any]) -> Agreement:
+    """The agreement with one more site, after all others, as a newcomer. told: what `counts_of` told there.
+
+    Raises RunFailed where that is none."""
+    try:
+        a, b, c = (int(n) for n in told["sizes"])
+        counts = tuple(tuple(map(int, part)) for part in told["labels"])
+    except (KeyError, TypeError, ValueError):
+        raise RunFailed(f"{client}: its counts are not what they should be; is it of the same version?") from None
+    return agreement.model_copy(
+        update={
+            "clients": (*agreement.clients, client),
+            "newcomers": (*agreement.newcomers, len(agreement.clients)),
+            "sizes": agreement.sizes | {client: (a, b, c)},
+            "counts": agreement.counts | {client: counts},
+            "different": agreement.different | {client: a},
+        }
+    )
+
+
+def admit(
+    client: str,
+    course: Course,
+    state: State,
+    common: Terms,
+    sites: Sites,
+    guide: "Guide | None",
+    log: Callable[[str], None],
+) -> tuple[dict[str, Any], "Guide | None"]:
+    """({entry of the ledger, sha256 of the private tree, rows}, the guide with it). The site looks at the weights of
+    the last round, on its own rows.
+
+    course: of the run that has ended, without rounds to come. Raises RunFailed where the site does not answer, its
+    owner does not accept, or its rows do not fit."""
+    form = course.agreement.form
+    report = sites.ask("survey", {client: {"federation": form.spec, "as_types": {}}})[client]
+    if lacking := [c.name for c in form.columns if c.name not in report.get("columns", ())]:
+        raise RunFailed(
+            f"{client}: its file has no column {', '.join(map(repr, lacking))}; DATA.yaml may `rename` columns"
+        )
+    asked = form.model_dump(mode="json") | {"clients": [*form.clients, client]}
+    agreement = extended(course.agreement, client, sites.ask("form", {client: asked})[client])
+    sites.accepted({client: common | {"data": agreement.for_site(client).model_dump_json()}})
+    i, whole = agreement.place(client), hub_federation(agreement)
+    course.agreement, course.engine.clients = agreement, agreement.clients
+    last = Last(course, state, [i])
+    last.adapted({i: adapt_epochs(course.alg) or 1})
+    if course.t.alone:
+        rounds = alone_rounds(course.alg, whole, course.t, course.seed, state.losses)[i]
+        last.trained_alone({i: rounds})
+    entry, hashed = last.judged("ledger")[client], last.hashes()[client]
+    last.serve()
+    if guide is not None:
+        from fedroute.federation.guide_fit import joined
+
+        guide = joined(guide, client, Sums(course, state), log)
+    log(f"{client} has joined: {agreement.sizes[client][0]:,} training rows; it takes part in no round, and answers")
+    return {"entry": entry, "sha256": hashed, "rows": list(agreement.sizes[client])}, guide

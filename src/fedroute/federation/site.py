@@ -1,0 +1,260 @@
+"""A site: what answers the hub at a client. It tells nothing before its owner has accepted what would leave.
+
+folder/
+  manifest.json   what would leave, and its "sha256"
+  accepted        that hash, written by the owner
+  agreed.json     the agreement that was accepted last
+  runs/ID/        what belongs to one federation: private/ (see store), alone/, trained.json, what is served
+  spool/          transfers that are under way
+"""
+
+import datetime
+import json
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+import fedroute
+from fedroute.durable import write
+from fedroute.errors import InputError, RunFailed
+from fedroute.federation.patience import STOPPED
+from fedroute.federation.transport import QUICK, Payload, Refused, check, size
+
+if TYPE_CHECKING:
+    from fedroute.federation.agreed import Terms
+    from fedroute.federation.membership import Membership
+    from fedroute.federation.own_rows import SiteData
+
+OWN_LINES = frozenset({"train", "get", "have", "put", "drop", "query", "cancel"})  # logged elsewhere, or of no interest
+SUMMED = 60.0  # seconds over which answered queries are one line of the log
+
+
+class Site:
+    """Answers (method, payload), from any thread. What is quick (hello, ping, status, cancel, query) takes no lock that
+    a training or a transfer holds.
+
+    client: its name in the federation. folder: private to this site. source: where its rows lie, as DATA.yaml says it;
+    base: the folder where relative paths in it start. accept: the hash of the
+    manifest that the owner accepted, or "any"; else the file `accepted` is looked at, at each try. log: hears what
+    left, when, how many bytes."""
+
+    def __init__(
+        self,
+        client: str,
+        folder: Path,
+        source: Mapping[str, Any],
+        *,
+        base: Path | None = None,
+        accept: str = "",
+        log: Callable[[str], None] = print,
+    ):
+        self.client, self.folder, self.source, self.accept, self._say = client, folder, source, accept, log
+        self.base = base or Path.cwd()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.left, self._closed = threading.Event(), False
+        self._setting, self._reading, self._counting = threading.Lock(), threading.Lock(), threading.Lock()
+        self._data: SiteData | None = None
+        self._spec: Mapping[str, Any] = {}
+        self._told: dict[str, set[str]] = {}
+        self._member: Membership | None = None
+        self._made_last: Membership | None = None  # which may wait for its owner
+        self._answered, self._out, self._since = 0, 0, time.monotonic()
+        if (folder / "left").exists():
+            self.left.set()
+
+    def __call__(self, method: str, payload: Payload) -> Payload:
+        if self.left.is_set() and method != "hello":
+            raise Refused(f"{self.client} has left the federation for good")
+        if self._closed:
+            raise Refused(f"{self.client} is closing: {method} {STOPPED}")
+        try:
+            reply = check(self._answer(method, check(payload)))
+        except Refused as e:
+            if method not in QUICK and STOPPED not in str(e):
+                self.log(f"refused {method}: {e}")
+            raise
+        except (InputError, RunFailed) as e:
+            self.log(f"{method}: {e}")
+            raise Refused(f"{method}: cannot be answered at this site; its log says why") from None
+        except Exception as e:
+            self.log(f"{method}: {traceback.format_exc()}".rstrip())
+            raise Refused(f"{method} raised {type(e).__name__}; the traceback is in the log of this site") from None
+        self._count(method, size(reply))
+        return reply
+
+    def close(self) -> None:
+        """Stops a training between two batches, and says what was answered. Nothing is answered any more."""
+        self._closed = True
+        if member := self._member:
+            member.stop()
+        self._sum_up(0.0)
+
+    def leave(self) -> None:
+        """The site takes part no more, also after a restart. What it has sent stays in what was made of it; its private
+        weights stay here."""
+        write(self.folder / "left", datetime.datetime.now(datetime.UTC).isoformat() + "\n")
+        self.left.set()
+        self.log("has left the federation for good")
+        self.close()
+
+    def log(self, text: str) -> None:
+        self._say(f"{self.client}: {text}")
+
+    def _answer(self, method: str, payload: Payload) -> Payload:
+        match method:
+            case "hello" | "status" | "ping":
+                return self._status()
+            case "survey" | "form" | "statistics":
+                return self._tell(method, payload)
+            case "agree":
+                return self._agree(_json(payload, "terms"))
+            case "leave":
+                self.leave()
+                return {}
+            case _:
+                return self._agreed()(method, payload)
+
+    def _status(self) -> Payload:
+        m = self._member
+        state = "left" if self.left.is_set() else "new"
+        if m and not self.left.is_set():
+            state = "training" if m.bench.busy is not None else "serving" if m.serving else "agreed"
+        elif (self.folder / "agreed.json").exists() and not self.left.is_set():
+            state = "agreed"
+        return {
+            "version": fedroute.__version__,
+            "client": self.client,
+            "clock": time.time(),
+            "state": state,
+            "federation": m.agreed["federation"] if m else "",
+        }
+
+    def _tell(self, method: str, payload: Payload) -> Payload:
+        """What the hub asks about the data."""
+        from fedroute.federation.agreement import counts_of
+        from fedroute.federation.form import Form
+        from fedroute.federation.statistics import answer
+        from fedroute.federation.survey import survey
+
+        asked, told = _json(payload, "asked"), dict[str, Any]()
+        try:
+            if method == "survey":
+                told = survey(self._rows(asked["federation"], anew=True), asked["as_types"])
+            elif method == "form":
+                form = Form.model_validate(asked)
+                told = counts_of(self._rows(form.spec), form)
+            else:
+                agreement = self._agreed().agreement  # only once the owner has accepted
+                told = answer(self._rows(agreement.spec), agreement, asked)
+        except (KeyError, TypeError, ValidationError):
+            raise Refused(f"{method}: not what is asked here; is the hub of the same version of fedroute?") from None
+        return {"told": json.dumps(told, ensure_ascii=False)}
+
+    def _rows(self, spec: Mapping[str, Any], anew: bool = False) -> "SiteData":
+        """This site's rows, read once for a `federation:` part of the hub's config, or `anew`."""
+        from fedroute.federation.own_rows import SiteData
+
+        with self._reading:
+            if self._data is None or anew or self._spec != spec:
+                self._data, self._spec = SiteData.read(self.source, self.base, spec, self.client), dict(spec)
+                self._data.told = self._told  # what was told already counts also where the file is read again
+            return self._data
+
+    def _agree(self, agreed: "Terms") -> Payload:
+        """What would leave, for the owner, and whether that was accepted; then the site is ready for rounds."""
+        from fedroute.federation.consent import site_manifest
+
+        member = self._made(agreed)
+        manifest = site_manifest(
+            member.agreement, member.algorithm, member.training, self.client, router=bool(agreed["router"])
+        )
+        text, digest = json.dumps(manifest, ensure_ascii=False), str(manifest["sha256"])
+        write(self.folder / "manifest.json", json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+        if accepted := self._accepts(digest):
+            with self._setting:
+                if self._member is not None and self._member is not member:
+                    self._member.stop()  # there is one hub, and it has gone on to another federation
+                write(self.folder / "agreed.json", json.dumps(agreed))
+                self._member = member
+            self.log(
+                f"takes part in federation {agreed['federation']}; what leaves is in {self.folder / 'manifest.json'}"
+            )
+        else:
+            self.log(
+                f"nothing leaves before the owner accepts {self.folder / 'manifest.json'}: write {digest} into "
+                f"{self.folder / 'accepted'}"
+            )
+        return {"manifest": text, "sha256": digest, "accepted": accepted}
+
+    def _accepts(self, digest: str) -> bool:
+        file = self.folder / "accepted"
+        return self.accept in (digest, "any") or (file.exists() and digest in file.read_text().split())
+
+    def _agreed(self) -> "Membership":
+        """Raises Refused where the owner has not accepted anything yet."""
+        if (m := self._member) is not None:
+            return m
+        file = self.folder / "agreed.json"
+        if not file.exists():
+            raise Refused(f"nothing is agreed with {self.client} yet, or its owner has not accepted what would leave")
+        member = self._made(_json({"terms": file.read_text()}, "terms"))
+        with self._setting:
+            self._member = self._member or member
+            return self._member
+
+    def _made(self, agreed: "Terms") -> "Membership":
+        """This site as a member. Raises Refused where it cannot be one."""
+        from fedroute.federation.agreed import check as checked
+        from fedroute.federation.agreement import Agreement, own_federation
+        from fedroute.federation.membership import Membership
+        from fedroute.federation.transfer import Spool
+
+        with self._setting:
+            for m in (self._member, self._made_last):
+                if m is not None and m.agreed == agreed:
+                    return m
+            try:
+                agreement = Agreement.model_validate_json(checked(agreed)["data"])
+                own = own_federation(self._rows(agreement.spec), agreement)
+            except (ValidationError, KeyError):
+                raise Refused("terms that are not understood here; is the hub of the same version?") from None
+            try:
+                folder = self.folder / "runs" / agreed["federation"]
+                spool = Spool(self.folder / "spool")
+                self._made_last = Membership(self.client, agreed, agreement, own, folder, spool, self.log)
+                return self._made_last
+            except InputError as e:
+                self.log(str(e))
+                raise Refused(f"cannot take part: {e}") from None
+
+    def _count(self, method: str, bytes: int) -> None:
+        if method == "query":
+            with self._counting:
+                self._answered, self._out = self._answered + 1, self._out + bytes
+            self._sum_up(SUMMED)
+        elif method not in OWN_LINES and method not in ("hello", "status", "ping"):
+            self.log(f"has sent its answer to {method}: {bytes:,} bytes")
+
+    def _sum_up(self, after: float) -> None:
+        """A line about the queries answered, where `after` seconds have passed since the last."""
+        with self._counting:
+            n, out, passed = self._answered, self._out, time.monotonic() - self._since
+            if not n or passed < after:
+                return
+            self._answered, self._out, self._since = 0, 0, time.monotonic()
+        self.log(f"has answered {n:,} queries in {passed:.0f} s: {out:,} bytes")
+
+
+def _json(payload: Payload, key: str) -> "Terms":
+    try:
+        found = json.loads(str(payload.get(key)))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise Refused(f"{key}: no JSON object")
+    return found

@@ -1,0 +1,57 @@
+"""What answers the hub in a site's process: the Site over this site's own data, by the config it was given."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedroute.errors import InputError
+from fedroute.federation.folders import SiteFolder
+from fedroute.federation.form import differs
+from fedroute.federation.site import Site
+from fedroute.federation.site_spec import read_data_spec
+from fedroute.federation.transport import Payload, Refused
+
+ASKS_BY = {"survey": "federation", "form": "spec"}  # methods that say what the rows mean, and where in what they ask
+
+
+class Joined(Site):
+    """A site that tells nothing by another meaning of its rows than the one that it was given when it joined: a hub
+    could call any column the label."""
+
+    given: Mapping[str, Any] = {}
+
+    def __call__(self, method: str, payload: Payload) -> Payload:
+        if method in ASKS_BY and (key := differs(self.given, self._asked_by(method, payload))):
+            self.log(f"{method} was refused: federation.{key} is not as this site was given it")
+            raise Refused(
+                f"{method}: federation.{key} is not as this site was given it: where the config has changed, sign the "
+                "site's request again, and let it join anew"
+            )
+        return super().__call__(method, payload)
+
+    @staticmethod
+    def _asked_by(method: str, payload: Payload) -> Mapping[str, Any]:
+        try:
+            found = json.loads(str(payload.get("asked")))[ASKS_BY[method]]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise Refused(f"{method}: not what is asked here; is the hub of the same version of fedroute?")
+        return found
+
+
+def open_site(folder: Path, say: Callable[[str], None]) -> Joined:
+    """The site of a folder that has joined. Raises InputError where its settings or its data file are wrong."""
+    import yaml
+
+    at = SiteFolder.at(folder)
+    settings = at.settings()
+    data = Path(settings["data"])
+    source = read_data_spec(data).model_dump(mode="json", exclude_unset=True)
+    site = Joined(settings["name"], at.root, source, base=data.parent, accept=settings.get("accept", ""), log=say)
+    try:
+        site.given = yaml.safe_load(at.config.read_text(encoding="utf-8"))["federation"]
+    except (OSError, KeyError, TypeError, yaml.YAMLError) as e:
+        raise InputError(f"{at.config}: cannot be read ({type(e).__name__}): join again") from None
+    return site

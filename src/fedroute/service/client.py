@@ -1,0 +1,179 @@
+"""Asking a gateway from a program."""
+
+import base64
+import io
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from fedroute.errors import InputError
+
+STATUS = {408, 429, 503}  # worth another try
+MOST_WAIT = 30.0  # seconds that are waited for another try, whatever a gateway asks for
+
+
+class ServiceError(RuntimeError):
+    """A gateway's refusal. status: of HTTP, 0 where nobody answered; error, field, mend: in its words."""
+
+    def __init__(self, status: int, error: str, field: str | None = None, mend: str = ""):
+        super().__init__(f"{error}; {mend}" if mend else error)
+        self.status, self.error, self.field, self.mend = status, error, field, mend
+
+
+class Client:
+    """A gateway at `url`. token: from `fedroute token`. verify: True, or a file with the certificates to trust, for
+    HTTPS. retries: how often a request is sent again where nobody answered, or the gateway is busy (429, 503), after
+    the time it asks for, else after 0.2 s, 0.4 s, ...; `log` hears each reason.
+
+    A query is a mapping column -> value, or for arrays and images nested lists, a numpy array or tensor of one row, or
+    the path of a PNG or JPEG. All methods raise ServiceError where they are refused."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        timeout: float = 30.0,
+        retries: int = 3,
+        verify: bool | str = True,
+        log: Callable[[str], None] = lambda text: None,
+        transport: Any = None,
+    ):
+        try:
+            import httpx
+        except ImportError:
+            raise InputError("the client needs httpx: pip install 'fedroute[serve]'") from None
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.url, self.retries, self.log = url, retries, log
+        self._http = httpx.Client(
+            base_url=url, headers=headers, timeout=timeout, verify=_trusted(verify), transport=transport
+        )
+        self._most: int | None = None
+
+    def route(self, query: Any, away: Iterable[str] = ()) -> dict[str, Any]:
+        """Who should answer: {client, score, runner_up, abstained, reason, posterior}. away: whom not to ask."""
+        return self._post("/v1/route", {"query": plain(query), **_away(away)})
+
+    def predict(self, query: Any, *, top_k: int = 0, away: Iterable[str] = ()) -> dict[str, Any]:
+        """The answer: what `route` says, and {answered_by, fallback, answer, probabilities}. top_k: how many clients'
+        answers are mixed; 0: one client answers."""
+        return self._post("/v1/predict", {"query": plain(query), "top_k": top_k, **_away(away)})
+
+    def route_batch(self, queries: Sequence[Any], away: Iterable[str] = ()) -> list[dict[str, Any]]:
+        """`route` of many, in as many requests as it takes."""
+        return self._batches("/v1/route/batch", queries, _away(away))
+
+    def predict_batch(
+        self, queries: Sequence[Any], *, top_k: int = 0, away: Iterable[str] = ()
+    ) -> list[dict[str, Any]]:
+        """`predict` of many, in as many requests as it takes; {error, field, mend} in the place of a query that nobody
+        could answer."""
+        return self._batches("/v1/predict/batch", queries, {"top_k": top_k, **_away(away)})
+
+    def answer(self, query: Any) -> dict[str, Any]:
+        """What the one client answers whose own gateway this is: {client, answered_by, answer, probabilities}."""
+        return self._post("/v1/answer", {"query": plain(query)})
+
+    def clients(self) -> list[dict[str, Any]]:
+        """[{client, here, address}]."""
+        found: list[dict[str, Any]] = self._asked("GET", "/v1/clients").json()["clients"]
+        return found
+
+    def schema(self) -> dict[str, Any]:
+        """What a query must be: {labels, query: JSON Schema, most_queries, most_bytes}."""
+        found: dict[str, Any] = self._asked("GET", "/v1/schema").json()
+        return found
+
+    def router(self) -> bytes:
+        """The guide, for `Guide.unpacked`."""
+        data: bytes = self._asked("GET", "/v1/router").content
+        return data
+
+    def ready(self) -> bool:
+        """Whether queries can be answered now. Raises nothing."""
+        import httpx
+
+        try:
+            return self._http.get("/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _batches(self, path: str, queries: Sequence[Any], options: dict[str, Any]) -> list[dict[str, Any]]:
+        if self._most is None:
+            self._most = int(self.schema()["most_queries"])
+        sent = [plain(q) for q in queries]
+        parts = [sent[i : i + self._most] for i in range(0, len(sent), self._most)]
+        return [row for part in parts for row in self._post(path, {"queries": part, **options})["answers"]]
+
+    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = self._asked("POST", path, body).json()
+        return found
+
+    def _asked(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        import httpx
+
+        for attempt in range(self.retries + 1):
+            wait = 0.2 * 2**attempt
+            try:
+                answer = self._http.request(method, path, json=body)
+            except httpx.TransportError as e:
+                found = ServiceError(
+                    0, f"{self.url}: nobody answered ({type(e).__name__}: {e})", None, "is it running?"
+                )
+            else:
+                if answer.status_code < 400:
+                    return answer
+                found = _refusal(answer)
+                wait = min(MOST_WAIT, float(answer.headers.get("Retry-After", wait)))
+            if found.status not in STATUS | {0} or attempt == self.retries:
+                raise found
+            self.log(f"{found.error}; again in {wait:g} s")
+            time.sleep(wait)
+        raise AssertionError("unreachable")
+
+
+def plain(query: Any) -> Any:
+    """A query as JSON has it."""
+    if isinstance(query, Mapping):
+        return {k: v.item() if hasattr(v, "item") else v for k, v in query.items()}
+    if isinstance(query, Path):
+        return {"image": base64.b64encode(query.read_bytes()).decode()}
+    if hasattr(query, "numpy"):  # a tensor
+        query = query.numpy()
+    if hasattr(query, "dtype"):
+        import numpy as np
+
+        file = io.BytesIO()
+        np.save(file, np.ascontiguousarray(query), allow_pickle=False)
+        return {"npy": base64.b64encode(file.getvalue()).decode()}
+    return query
+
+
+def _away(away: Iterable[str]) -> dict[str, Any]:
+    return {"away": found} if (found := list(away)) else {}
+
+
+def _refusal(answer: Any) -> ServiceError:
+    try:
+        body = answer.json()
+        return ServiceError(answer.status_code, body["error"], body.get("field"), body.get("mend") or "")
+    except (ValueError, KeyError, TypeError):  # not our gateway, or something before it
+        return ServiceError(answer.status_code, f"HTTP {answer.status_code} {answer.reason_phrase}")
+
+
+def _trusted(verify: bool | str) -> Any:
+    if isinstance(verify, bool):
+        return verify
+    import ssl
+
+    return ssl.create_default_context(cafile=verify)
