@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # CPU builds of torch where the index has them; constraints.txt pins everything.
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test bench lint docs clean
+.PHONY: setup demo demo-federation test bench lint docs clean
 
 setup: $(STAMP)
 
@@ -18,6 +18,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	$(BIN)/fedroute demo --out demo
+
+demo-federation: $(STAMP)
+	$(BIN)/python examples/three-hospitals/down.py --remove
+	$(BIN)/python examples/three-hospitals/up.py; code=$$?; $(BIN)/python examples/three-hospitals/down.py; exit $$code
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist worksteal

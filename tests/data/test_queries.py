@@ -183,6 +183,9 @@ def test_image_files_and_folders(tmp_path: Path) -> None:
         Image.fromarray(p).save(tmp_path / f"{name}.png")
     assert torch.equal(read_queries(tmp_path, IMAGES)[0][:, 0], torch.from_numpy(pixels))
     assert torch.equal(read_queries(tmp_path / "b.png", IMAGES)[0][0, 0], torch.from_numpy(pixels[1]))
+    x, notes = read_queries(tmp_path, QueryForm(shape=(1, 4, 4)))  # of models that were trained on numbers in 0..1
+    assert torch.equal(x[:, 0], torch.from_numpy(pixels).float() / 255)
+    assert "pixels are read as 0..1" in notes[0]
     (tmp_path / "c.png").write_bytes(b"no image")
     with pytest.raises(InputError, match=r"1 image cannot be read.*c\.png"):
         read_queries(tmp_path, IMAGES)

@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -49,6 +51,7 @@ class Real:
     port: int = field(default_factory=free_port)
     started: list[Path] = field(default_factory=list)
     gateway: int = 0
+    prefix: Callable[[str], list[str]] = lambda name: []  # what is put before a command to run it where `name` is
 
     @property
     def hub(self) -> HubFolder:
@@ -78,7 +81,9 @@ class Real:
     def start(self, *names: str) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT / "src", ROOT)))  # what runs at the sites is here
         for name in names:
-            supervise.start(self.root / name)
+            begin = f"import sys; from pathlib import Path; from {supervise.__name__} import start; start(Path(sys.argv[1]))"
+            words = [*self.prefix(name), sys.executable, "-c", begin, str(self.root / name)]
+            subprocess.run(words, check=True)
             self.started.append(self.root / name)
 
     def stop(self) -> None:

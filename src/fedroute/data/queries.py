@@ -102,6 +102,9 @@ def read_queries(path: Path, form: QueryForm, source: Mapping[str, Any] | None =
                          "arrays (.npz with x, or .npy), images, or the Parquet file of images")  # fmt: skip
     if not len(x):
         raise InputError(f"{path}: holds no query; give a row for each")
+    if x.dtype == torch.uint8 and not form.whole and ending not in ARRAYS:
+        x = x.float() / 255
+        notes.append(f"{path}: the models were trained on numbers, and pixels are read as 0..1")
     return form.checked(x, str(path)), notes
 
 

@@ -1,0 +1,1 @@
+"""How fast the gateway is, beside what it cannot be faster than."""
