@@ -83,7 +83,7 @@ class Permitted:
     def __init__(self, twist: Any = lambda i, reply: reply, **options: Any) -> None:
         self.simulated = Simulated(ALG, F)
         self.permits = [threading.Semaphore(0) for _ in F.clients]
-        for i, site in enumerate(self.simulated.benches):
+        for i, site in enumerate(self.simulated.trainers):
 
             def through(method: str, payload: Payload, i: int = i, site: Any = site) -> Payload:
                 if method == "train":
@@ -100,7 +100,7 @@ class Permitted:
             "log": self.said.append,
         }
         self.engine = Buffered(
-            ALG, F.clients, self.simulated.network, form=self.simulated.benches[0].form.update, **(usual | options)
+            ALG, F.clients, self.simulated.network, form=self.simulated.trainers[0].form.update, **(usual | options)
         )
         first = start(ALG, F)
         self.state = replace(first, privates={i: {"round": torch.tensor(0)} for i in (0, 1)})

@@ -29,7 +29,7 @@ class Rounds:
     def __init__(self, late: Any, training: Training = T) -> None:
         self.simulated, self.go, self.t = Simulated(ALG, F), threading.Event(), training
         self.answered, self.said = threading.Event(), list[str]()
-        site, form = self.simulated.benches[1], self.simulated.benches[0].form.update
+        site, form = self.simulated.trainers[1], self.simulated.trainers[0].form.update
 
         def slow(method: str, payload: Payload) -> Payload:
             if method == "train":

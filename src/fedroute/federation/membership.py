@@ -17,10 +17,10 @@ from fedroute.evaluate.predict import predict
 from fedroute.federation import wire
 from fedroute.federation.agreed import Terms, bound
 from fedroute.federation.agreement import Agreement
-from fedroute.federation.bench import Bench
 from fedroute.federation.lanes import ONE
 from fedroute.federation.patience import STOPPED
 from fedroute.federation.store import Store
+from fedroute.federation.trainer import Trainer
 from fedroute.federation.transfer import Spool, number
 from fedroute.federation.transport import Payload, Refused
 from fedroute.rounds import client_batches
@@ -63,11 +63,11 @@ class Membership:
             "client": client,
         }
         self.store = Store(folder / "private", identity, lambda: alg.init_client(alg.task.init()), log)
-        self.bench = Bench(
+        self.trainer = Trainer(
             alg, self.own, self._plan, self.store, spool, place=self.number, number=self.number, clients=clients,
             folder=folder, bound=self.training.update_bound, log=log,
         )  # fmt: skip
-        spool.most = max(map(nbytes, (self.bench.form.seen, self.bench.form.update))) + HEADER
+        spool.most = max(map(nbytes, (self.trainer.form.seen, self.trainer.form.update))) + HEADER
         self._judging, self._asking, self._lane = threading.Lock(), threading.Lock(), threading.Lock()
         self._read: Task = copy.deepcopy(alg.task)
         self._stop = threading.Event()
@@ -87,7 +87,7 @@ class Membership:
             case "sums":
                 return self._sums(payload)
             case _:
-                return self.bench(method, payload)
+                return self.trainer(method, payload)
 
     @property
     def serving(self) -> bool:
@@ -96,7 +96,7 @@ class Membership:
     def stop(self) -> None:
         """Stops what is trained."""
         self._stop.set()
-        self.bench.cancel()
+        self.trainer.cancel()
 
     def personal(self, server: Tree, version: int) -> Weights:
         """The weights that this client predicts with."""
@@ -112,7 +112,7 @@ class Membership:
         """How the models do on own rows: numbers, as JSON."""
         from fedroute.federation.judging import curve_here, judge_here
 
-        server, what = self.bench.seen(payload)[0], payload.get("what")
+        server, what = self.trainer.seen(payload)[0], payload.get("what")
         if what not in ("curve", "ledger"):
             raise Refused(f"judge: {what!r} is neither curve nor ledger")
         with self._judging:
@@ -130,7 +130,7 @@ class Membership:
         """What a guide is made of; see `guide_sums`."""
         from fedroute.federation import guide_sums
 
-        server = self.bench.seen(payload)[0]
+        server = self.trainer.seen(payload)[0]
         without = {*self.agreement.newcomers, *_numbers(payload, "without")}
         agreement = self.agreement.model_copy(update={"newcomers": tuple(sorted(without))})
         with self._judging:
@@ -167,7 +167,7 @@ class Membership:
 
     def _serve(self, payload: Payload) -> Payload:
         """From now on queries are answered with these weights, also after a restart."""
-        server, version, round = self.bench.seen(payload)[0], number(payload, "version"), number(payload, "round")
+        server, version, round = self.trainer.seen(payload)[0], number(payload, "version"), number(payload, "round")
         self._served = self._loaded(server, version, round)
         wire.write(self.folder / ".serving", server)
         (self.folder / ".serving").replace(self.folder / SERVED_WEIGHTS)
@@ -183,7 +183,7 @@ class Membership:
         try:
             said = json.loads((self.folder / SERVED).read_text())
             server = wire.decode(
-                self.folder / SERVED_WEIGHTS, {k: self.bench.form.seen[k] for k in self.algorithm.broadcast}
+                self.folder / SERVED_WEIGHTS, {k: self.trainer.form.seen[k] for k in self.algorithm.broadcast}
             )
             return self._loaded(server, said["version"], said["round"])
         except (ValueError, KeyError, OSError) as e:

@@ -13,9 +13,9 @@ from fedroute.data.federation import Federation
 from fedroute.engines.base import Answer, Work
 from fedroute.engines.by_hand import by_hand
 from fedroute.engines.transport import Transported
-from fedroute.federation.bench import Bench, form_of_client
 from fedroute.federation.inprocess import InProcess
 from fedroute.federation.store import Memory
+from fedroute.federation.trainer import Trainer, form_of_client
 from fedroute.federation.transfer import CHUNK, Spool, spooled
 from fedroute.tree import Tree
 
@@ -33,8 +33,8 @@ class Simulated:
             form_of_client(algorithm, 0, len(federation.clients)), by_hand(algorithm), algorithm
         )  # fmt: skip
         self.stores = [Memory(lambda: algorithm.init_client(algorithm.task.init())) for _ in federation.clients]
-        self.benches = [self._bench(federation, i) for i in range(len(federation.clients))]
-        self.network = InProcess(dict(zip(federation.clients, self.benches, strict=True)))
+        self.trainers = [self._trainer(federation, i) for i in range(len(federation.clients))]
+        self.network = InProcess(dict(zip(federation.clients, self.trainers, strict=True)))
         self.network.start()
         self._engine = Transported(
             algorithm, federation.clients, self.network, form=self._form.update, timeout=1e9, chunk=chunk
@@ -54,12 +54,12 @@ class Simulated:
         self.network.close()
         self._folder.cleanup()
 
-    def _bench(self, federation: Federation, i: int) -> Bench:
+    def _trainer(self, federation: Federation, i: int) -> Trainer:
         def plan(round: int, passes: int) -> list[Tensor]:
             assert self._work
             return self._work.batches[i]
 
-        return Bench(
+        return Trainer(
             self._algorithm, alone(federation, i), plan, self.stores[i], Spool(Path(self._folder.name) / str(i)),
             number=i, form=self._form, quick=self._quick,
         )  # fmt: skip

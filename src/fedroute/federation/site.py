@@ -123,7 +123,7 @@ class Site:
         m = self._member
         state = "left" if self.left.is_set() else "new"
         if m and not self.left.is_set():
-            state = "training" if m.bench.busy is not None else "serving" if m.serving else "agreed"
+            state = "training" if m.trainer.busy is not None else "serving" if m.serving else "agreed"
         elif (self.folder / "agreed.json").exists() and not self.left.is_set():
             state = "agreed"
         return {

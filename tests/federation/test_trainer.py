@@ -14,9 +14,9 @@ from fedroute.config import Training
 from fedroute.core import Algorithm, Context
 from fedroute.engines.sequential import Sequential
 from fedroute.federation import wire
-from fedroute.federation.bench import Bench
 from fedroute.federation.simulated import alone
 from fedroute.federation.store import Store
+from fedroute.federation.trainer import Trainer
 from fedroute.federation.transfer import Spool
 from fedroute.federation.transport import Payload, Refused
 from fedroute.rounds import client_batches, prepare, start, work_of_round
@@ -49,10 +49,10 @@ ALG = prepare(Watched(private=("norm",)), network(), T)
 STATE = start(ALG, F)
 
 
-def bench(folder: Path, i: int = 1, log: Callable[[str], None] = lambda text: None) -> Bench:
+def trainer(folder: Path, i: int = 1, log: Callable[[str], None] = lambda text: None) -> Trainer:
     who = {"federation": "f", "model": "m", "algorithm": "a", "client": F.clients[i]}
     own = alone(F, i)
-    return Bench(
+    return Trainer(
         ALG, own, lambda r, passes: client_batches(ALG, own, T, 0, r, 0),
         Store(folder / "private", who, lambda: ALG.init_client(ALG.task.init())), Spool(folder / "spool"),
         number=i, clients=2, folder=folder, log=log,
@@ -72,7 +72,7 @@ def want(round: int = 0) -> Any:
 
 
 def test_a_round_is_what_sequential_computes(tmp_path: Path) -> None:
-    made, a = bench(tmp_path), want()
+    made, a = trainer(tmp_path), want()
     reply = made("train", order())
     assert sha256(wire.decode(reply["update"])) == sha256(a.update)  # type: ignore[arg-type]
     assert (reply["steps"], reply["loss"], reply["version"]) == (a.steps, a.loss, 1)
@@ -81,7 +81,7 @@ def test_a_round_is_what_sequential_computes(tmp_path: Path) -> None:
 
 
 def test_a_round_is_done_once_whoever_asks_how_often(tmp_path: Path, steps: list[int]) -> None:
-    made, replies = bench(tmp_path), list[Payload]()
+    made, replies = trainer(tmp_path), list[Payload]()
     threads = [threading.Thread(target=lambda: replies.append(made("train", order()))) for _ in range(4)]
     for t in threads:
         t.start()
@@ -90,7 +90,7 @@ def test_a_round_is_done_once_whoever_asks_how_often(tmp_path: Path, steps: list
     assert len(steps) == 12
     assert len(replies) == 4
     assert all(r == replies[0] for r in replies)
-    again = bench(tmp_path)  # after a restart
+    again = trainer(tmp_path)  # after a restart
     assert again("train", order()) == replies[0]
     assert len(steps) == 12
     assert again("train", order(lr=0.2)) != replies[0]  # another order is another round
@@ -98,16 +98,16 @@ def test_a_round_is_done_once_whoever_asks_how_often(tmp_path: Path, steps: list
 
 
 def test_what_was_remembered_and_is_torn_is_done_again(tmp_path: Path, steps: list[int]) -> None:
-    reply = bench(tmp_path)("train", order())
+    reply = trainer(tmp_path)("train", order())
     (tmp_path / "trained.json").write_text("{")
-    assert bench(tmp_path)("train", order()) == reply
+    assert trainer(tmp_path)("train", order()) == reply
     for p in (tmp_path / "spool").iterdir():
         p.unlink()
-    assert bench(tmp_path)("train", order()) == reply
+    assert trainer(tmp_path)("train", order()) == reply
     assert len(steps) == 36
 
 
-def held_up(made: Bench, work: Payload) -> tuple[threading.Event, threading.Thread, list[Any]]:
+def held_up(made: Trainer, work: Payload) -> tuple[threading.Event, threading.Thread, list[Any]]:
     """A training that waits in its second step."""
     go, inside, ended = threading.Event(), threading.Event(), list[Any]()
 
@@ -130,7 +130,7 @@ def held_up(made: Bench, work: Payload) -> tuple[threading.Event, threading.Thre
 
 
 def test_a_training_stops_between_two_batches_and_is_done_anew_when_asked_again(tmp_path: Path) -> None:
-    made, a = bench(tmp_path), want()
+    made, a = trainer(tmp_path), want()
     go, thread, ended = held_up(made, order())
     assert made.busy == 0
     assert made("cancel", {"round": 5}) == {"stopped": False}  # another round
@@ -148,7 +148,7 @@ def test_a_training_stops_between_two_batches_and_is_done_anew_when_asked_again(
 
 
 def test_another_order_stops_the_one_before(tmp_path: Path) -> None:
-    made, a = bench(tmp_path), want(1)
+    made, a = trainer(tmp_path), want(1)
     go, thread, ended = held_up(made, order())
     HOOK[0] = lambda t: None
     replies: list[Payload] = []
@@ -163,7 +163,7 @@ def test_another_order_stops_the_one_before(tmp_path: Path) -> None:
 
 
 def test_private_trees_go_from_round_to_round_and_back_where_the_hub_says(tmp_path: Path) -> None:
-    made, state = bench(tmp_path), STATE
+    made, state = trainer(tmp_path), STATE
     kept = {0: state.privates[1]}
     for r in range(3):
         reply = made("train", order(r, r, keep="[0, 1]"))
@@ -185,7 +185,7 @@ def test_adapting_is_as_in_a_simulation_and_may_add_to_the_private_tree(tmp_path
     alg = prepare(make({"name": "fedbabu", "adapt_epochs": 2}), network(), T)
     state, own = start(alg, F), alone(F, 1)
     plan = client_batches(alg, own, T, 0, 9, 0)
-    made = Bench(
+    made = Trainer(
         alg, own, lambda r, passes: plan if (r, passes) == (9, 2) else [],
         Store(tmp_path / "private", {}, lambda: alg.init_client(alg.task.init())), Spool(tmp_path / "spool"),
         number=1, clients=2, folder=tmp_path,
@@ -200,7 +200,7 @@ def test_adapting_is_as_in_a_simulation_and_may_add_to_the_private_tree(tmp_path
 
 def test_what_left_is_logged_with_its_bytes(tmp_path: Path) -> None:
     said: list[str] = []
-    made = bench(tmp_path, log=said.append)
+    made = trainer(tmp_path, log=said.append)
     reply = made("train", order())
     assert said == [f"sends the update of round 1: {len(reply['update']):,} bytes"]  # type: ignore[arg-type]
     reply = made("train", order(1, 1, chunk=100))
@@ -213,14 +213,14 @@ def test_what_left_is_logged_with_its_bytes(tmp_path: Path) -> None:
     assert torch.is_tensor(next(iter(wire.decode(made.spool.complete(id))["dw"].values())))
 
 
-def test_the_bench_of_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_trainer_of_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import errno
 
     def full(path: Path, *args: Any) -> str:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     said: list[str] = []
-    made = bench(tmp_path, log=said.append)
+    made = trainer(tmp_path, log=said.append)
     monkeypatch.setattr("fedroute.federation.store.write_tensors", full)
     with pytest.raises(Refused, match="RunFailed"):
         made("train", order())

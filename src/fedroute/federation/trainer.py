@@ -58,7 +58,7 @@ class Form(NamedTuple):
     private: Tree
 
 
-class Bench:
+class Trainer:
     """One client's training.
 
     federation: with the rows of this client alone; place: its place in there. number: its place among the `clients` of
