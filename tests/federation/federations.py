@@ -17,6 +17,9 @@ from fedroute.federation import kit, onboarding, supervise
 from fedroute.federation.folders import HubFolder, SiteFolder
 from tests.federation.remote_control import ask, packed
 
+START = (
+    "import sys; from pathlib import Path; from fedroute.federation import supervise as s; s.start(Path(sys.argv[1]))"
+)
 ROOT = Path(__file__).parents[2]
 ECHO = {"opens": "tests.federation.remote_control:echo"}
 CONFIG = {
@@ -81,8 +84,7 @@ class Real:
     def start(self, *names: str) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT / "src", ROOT)))  # what runs at the sites is here
         for name in names:
-            begin = f"import sys; from pathlib import Path; from {supervise.__name__} import start; start(Path(sys.argv[1]))"
-            words = [*self.prefix(name), sys.executable, "-c", begin, str(self.root / name)]
+            words = [*self.prefix(name), sys.executable, "-c", START, str(self.root / name)]
             subprocess.run(words, check=True)
             self.started.append(self.root / name)
 

@@ -15,8 +15,11 @@ pytest.importorskip("nvflare")
 from fedroute.config import load
 from fedroute.errors import InputError
 from fedroute.federation import kit, onboarding
+from fedroute.federation.accepting import accept, manifest_of
 from fedroute.federation.folders import HubFolder, SiteFolder
 from fedroute.federation.reaching import reach, why_not
+from fedroute.federation.site_process import open_site
+from fedroute.federation.transport import Refused
 from tests.federation.federations import free_port
 
 CONFIG = """
@@ -180,3 +183,30 @@ def test_the_commands_say_it_on_stderr_with_exit_2(made: Made, tmp_path: Path) -
     assert done.stdout == "the hub is not running\n"
     done = command("site", "stop", str(made.site.root))
     assert done.stdout == "it was not running\n"
+
+
+def test_a_site_tells_nothing_by_another_meaning_of_its_rows(made: Made) -> None:
+    """A hub that calls another column the label is refused; one that asks as the zip said is not, by this at least."""
+    heard: list[str] = []
+    site = open_site(made.site.root, heard.append)
+    given = yaml.safe_load(made.site.config.read_text())["federation"]
+    for asked in (given | {"label": "income"}, given | {"drop": ["age"]}):
+        with pytest.raises(Refused, match=r"survey: federation\.(label|drop) is not as this site was given it"):
+            site("survey", {"asked": json.dumps({"federation": asked, "as_types": {}})})
+    with pytest.raises(Refused, match="not what is asked here"):
+        site("form", {"asked": "[]"})
+    with pytest.raises(Refused, match="its log says why"):  # there is no visits.csv
+        site("survey", {"asked": json.dumps({"federation": given, "as_types": {}})})
+    assert "visits.csv" in heard[-1]
+
+
+def test_an_owner_accepts_what_stands_there_and_nothing_else(made: Made) -> None:
+    with pytest.raises(InputError, match="the hub has not asked yet"):
+        accept(made.site)
+    rows = [{"what": "the update", "when": "each round", "bytes": 1234, "private": "a model"}]
+    (made.site.root / "manifest.json").write_text(json.dumps({"rows": rows, "sha256": "aa11"}))
+    assert manifest_of(made.site)["accepted"] is False
+    assert "each round, 1,234 bytes" in accept(made.site)
+    assert manifest_of(made.site)["accepted"] is True
+    (made.site.root / "manifest.json").write_text(json.dumps({"rows": rows, "sha256": "bb22"}))
+    assert manifest_of(made.site)["accepted"] is False  # another one is asked about anew
