@@ -21,7 +21,7 @@ demo: $(STAMP)
 
 demo-federation: $(STAMP)
 	$(BIN)/python examples/three-hospitals/down.py --remove
-	$(BIN)/python examples/three-hospitals/up.py; code=$$?; $(BIN)/python examples/three-hospitals/down.py; exit $$code
+	$(BIN)/python examples/three-hospitals/up.py --once; code=$$?; $(BIN)/python examples/three-hospitals/down.py; exit $$code
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist worksteal

@@ -111,11 +111,11 @@ fedroute tune examples/digits.yaml --out tuned --trials 2 --over lr --set traini
 ```
 
 `advise` profiles the federation and names a method, what stays with the clients, weighting, sampling, schedule,
-whether a router is worth it, the runner-up, clients best left out and clients that need a model of their own; each
-with the numbers of the profile that say so, and with what would change its mind. With `--prove` the advised method,
-the runner-up, FedAvg and each client alone run head to head on validation rows, at most 20 rounds each, and the
-advice is confirmed, left open or overturned. `--out` writes it as a page, above the profile it rests on, and `--lang`
-says it in English or Chinese. `tune` (`pip install 'fedroute[tune]'`) then tries learning rate, steps,
+whether a router is worth it, the runner-up, clients whose data must be mended first, and clients that need a model of
+their own; each with the numbers of the profile that say so, and with what would change its mind. With `--prove` the
+advised method, the runner-up, FedAvg and each client alone run head to head on validation rows, at most 20 rounds
+each, and the advice is confirmed, left open or overturned. `--out` writes it as a page, above the profile it rests on,
+and `--lang` says it in English or Chinese. `tune` (`pip install 'fedroute[tune]'`) then tries learning rate, steps,
 the method's numbers and private roles, judged on validation rows; its `best.yaml` is a config that `run` takes, and
 the same command again goes on. Test rows are taken out before a proof or a trial begins.
 

@@ -3,7 +3,9 @@
 DIR: a run with a router; without it one is trained, on heart4 where FEDROUTE_DATA has it, on a made table otherwise.
 What is compared is measured in turns in one run: a call of an empty FastAPI application, a bare forward pass of one
 client's model, a routed answer of the run directory, and one through a transport. Beside the time on the clock stands
-the processor's time in the process that serves, which other work on the machine moves less. Prints one JSON object."""
+the processor's time in the process that serves, which other work on the machine moves less. Prints one JSON object.
+
+`python -m benchmarks.service --live` asks a real federation instead: see `live`."""
 
 import http.client
 import json
@@ -23,6 +25,11 @@ BATCHES = (64, 256, 1024)
 
 
 def main() -> None:
+    if sys.argv[1:] == ["--live"]:
+        from benchmarks.service.live import measured
+
+        print(json.dumps(measured(), indent=1))
+        return
     import torch
 
     from fedroute import Router

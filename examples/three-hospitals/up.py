@@ -25,7 +25,9 @@ PATIENT = {"age": 58, "sex": 1, "cp": "4", "trestbps": 150, "chol": 270, "fbs": 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=HERE / "federation", help="the folder of all of it")
-    out: Path = parser.parse_args().out
+    parser.add_argument("--once", action="store_true", help="what has been started is ended by whoever asks for this")
+    given = parser.parse_args()
+    out: Path = given.out
     if out.exists() and any(out.iterdir()):
         sys.exit(f"{out}: not empty; `python down.py --remove` ends what runs there and removes it")
     out.mkdir(parents=True, exist_ok=True)
@@ -49,7 +51,8 @@ def main() -> None:
     fedroute("hub", "wait", hub)
     ledger(hub / "run" / "clients.csv")
     ask(f"http://{gateway}/v1/predict", query)
-    print(f"\n{time.monotonic() - began:.0f} s; report: {hub / 'run' / 'report.html'}; `python down.py` ends it")
+    ends = "" if given.once else "; `python down.py` ends it"
+    print(f"\n{time.monotonic() - began:.0f} s; report: {hub / 'run' / 'report.html'}{ends}")
 
 
 def heart() -> tuple[Path, dict[str, str], object]:

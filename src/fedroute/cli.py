@@ -257,10 +257,12 @@ def profile(
     as_json: Json = False,
 ) -> None:
     """How the clients differ, how sure that is, and what is sick in their data."""
-    from fedroute.report.profile_page import language, write_profile
+    from fedroute.report.profile_page import PROFILE, language, place, write_profile
     from fedroute.report.profile_words import told as in_words
 
     lang = language(lang)
+    if out is not None:
+        place(out, PROFILE)  # said before the work
     from fedroute.data.load import load_federation
     from fedroute.profile.profile import profile as profiled
 
@@ -289,9 +291,11 @@ def advise(
     as_json: Json = False,
 ) -> None:
     """What to train and why, what it costs, and what would change that; with --prove, whether it is so."""
-    from fedroute.report.profile_page import language, write_advice
+    from fedroute.report.profile_page import ADVICE, language, place, write_advice
 
     lang = language(lang)
+    if out is not None:
+        place(out, ADVICE)  # said before the work
     from fedroute.advise.job import advise_job
     from fedroute.advise.words import told as in_words
 
@@ -324,7 +328,10 @@ def tune(
         names = [name.strip() for name in over.split(",") if name.strip()] if over else []
         found = tuned(load(config, overrides or ()), out, trials=trials, over=names, progress=p.show, log=p.say)
     show(found, as_json, lambda: print(in_words(found)))
-    print(f"best config: {out / 'best.yaml'}", file=sys.stderr)
+    dials = {d["key"] for d in found["dials"]}
+    kept = [text for text in overrides or () if text.partition("=")[0].strip() not in dials]
+    said = f"; what was set is in it: {', '.join(kept)}" if kept else ""
+    print(f"best config: {out / 'best.yaml'}{said}", file=sys.stderr)
 
 
 @command

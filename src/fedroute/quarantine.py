@@ -1,15 +1,19 @@
 """Which answers may enter the mean: an update that is broken is left out with its client and the reason."""
 
 import math
+import re
+from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
 
 from fedroute.engines.base import Answer
 from fedroute.tree import Tree, flatten
-from fedroute.words import noun
+from fedroute.words import count, noun
 
 BOUND = 1e6
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 UNRAISED = ("no answer", "no update")  # how an error begins that is not the client's own exception
 
 
@@ -82,3 +86,28 @@ def magnitude(t: Tensor) -> float:
         return 0.0
     low, high = (float(v) for v in t.detach().aminmax())
     return math.nan if math.isnan(low) or math.isnan(high) else max(-low, high)
+
+
+def streak(quarantined: Sequence[Quarantined], client: str, round: int) -> tuple[int, str]:
+    """(n, reason): this client was left out of n rounds in a row that end with `round`, of that one for this reason;
+    (0, "") where it was not."""
+    reasons = {q.round: q.reason for q in quarantined if q.client == client}
+    n = 0
+    while round - n in reasons:
+        n += 1
+    return n, reasons.get(round, "")
+
+
+def how_often(quarantined: Sequence[Quarantined], rounds: int) -> dict[str, str]:
+    """Words on each client that was left out, most often first."""
+    last = {q.client: q.reason for q in quarantined}
+    times = Counter(q.client for q in {(q.round, q.client): q for q in quarantined}.values())
+    return {
+        client: f"left out of {n} of {count(rounds, 'round')}, at last: {last[client]}"
+        for client, n in sorted(times.items(), key=lambda item: (-item[1], item[0]))
+    }
+
+
+def alike(a: str, b: str) -> bool:
+    """Whether two reasons differ in numbers at most, such as seconds."""
+    return NUMBER.sub("#", a) == NUMBER.sub("#", b)

@@ -14,7 +14,7 @@ from fedroute.data.federation import Federation
 from fedroute.engines.base import QUALITY_BYTES, Answer, Engine, Work, context
 from fedroute.errors import InputError
 from fedroute.optim import Adam, Optimizer, Sgd, schedule, server_optimizer
-from fedroute.quarantine import Quarantined, fault
+from fedroute.quarantine import Quarantined, alike, fault, streak
 from fedroute.randomness import generator
 from fedroute.robust import RobustMean
 from fedroute.sampling import BY_ROWS, choose, number
@@ -188,15 +188,21 @@ def run_round(
         mean = RobustMean(t.robust, weighting, algorithm.task.trainable)
     privates, losses, up, found = dict[int, Tree](), dict[int, float](), 0, dict[str, float]()
     quarantined, told, number = list[Quarantined](), set[str](), work.round + 1  # for people rounds count from 1
+    before = {q.client: q.reason for q in state.quarantined if q.round == number - 1}
     for a in engine.run(state.server, state.privates, work):
         planned = len(work.batches[a.client])
         broken = fault(a, pattern, t.update_bound, planned, work.judged)
         if reason := broken or algorithm.implausible(a.update, planned):
             quarantined.append(Quarantined(number, federation.clients[a.client], reason))
             trace = "" if reason in told else a.error  # where many fail alike the first one's traceback serves for all
-            log(f"round {number}: {federation.clients[a.client]} left out: {reason}\n{trace}".rstrip())
+            name = federation.clients[a.client]
+            if not alike(before.get(name, ""), reason):  # said at the first, when it changes, and how often at the end
+                log(f"round {number}: {name} left out: {reason}\n{trace}".rstrip())
             told.add(reason)
         else:
+            if (name := federation.clients[a.client]) in before:
+                missed = count(streak(state.quarantined, name, number - 1)[0], "round")
+                log(f"round {number}: {name} is in again, after {missed} without it")
             counts = float(sizes[a.client])
             if work.judged:
                 found[federation.clients[a.client]] = q = a.quality or 0.0
@@ -206,6 +212,7 @@ def run_round(
                 log(f"round {number}: {name} came {late} late, and counts {discount(a):.2f} times")
             mean.add(a.update, a.client, counts, discount(a))
             privates[a.client], losses[a.client], up = a.private, a.loss, up + nbytes(a.update)
+    sent = getattr(engine, "sent", len(work.clients))  # a real federation does not send to who is still at work
     seen = nbytes({k: state.server[k] for k in algorithm.broadcast})
     seen += nbytes({k: state.server[k] for k in algorithm.own}) // len(federation.clients)
     state = replace(
@@ -213,7 +220,7 @@ def run_round(
         round=number,
         quarantined=state.quarantined + quarantined,
         up_bytes=state.up_bytes + up,
-        down_bytes=state.down_bytes + len(work.clients) * seen,
+        down_bytes=state.down_bytes + sent * seen,
     )
     if t.sampling == "loss":
         state = replace(state, losses=[*state.losses, {federation.clients[i]: v for i, v in losses.items()}])

@@ -25,6 +25,7 @@ from fedroute.evaluate.curve import curve_point
 from fedroute.evaluate.ledger import make_ledger
 from fedroute.evaluate.spacing import spacing
 from fedroute.models import adopt, build
+from fedroute.quarantine import how_often
 from fedroute.rounds import State, client_batches, prepare, run_round, start, work_of_round
 from fedroute.routing import Asked, route_run, router_spec
 from fedroute.run import Run
@@ -189,6 +190,9 @@ class Loop:
             if self.directory:
                 self.save(state)
             raise
+        if state.round > first:
+            for client, words in how_often(state.quarantined, state.round).items():
+                self.log(f"{client} was {words}")
         return state
 
     def work(self, round: int) -> Work:

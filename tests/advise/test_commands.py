@@ -111,3 +111,23 @@ def test_tune_writes_a_better_config_and_goes_on(fedroute: Fedroute, config: Pat
     assert "training.lr" in more.out
     assert load(out / "best.yaml").algorithm["name"] == "ditto"
     assert len(json.loads((out / "tune.json").read_text())["trials"]) == 3
+    assert more.err.splitlines()[-1] == f"best config: {out / 'best.yaml'}"
+
+
+def test_tune_says_what_was_set_for_the_study_alone(fedroute: Fedroute, config: Path, tmp_path: Path) -> None:
+    out = tmp_path / "study"
+    words = ("--trials", 1, "--over", "lr", "--set", "training.rounds=1", "--set", "training.lr=0.2")
+    said = fedroute("tune", config, "--out", out, *words)
+    assert said.code == 0, said.err
+    assert said.err.splitlines()[-1].endswith("best.yaml; what was set is in it: training.rounds=1")
+    assert load(out / "best.yaml").training.rounds == 1
+
+
+def test_an_advice_for_one_label_begins_with_that(fedroute: Fedroute, tmp_path: Path) -> None:
+    lines = [f"{'abc'[i % 3]},{i % 7}.5,{(i * 31) % 11},yes" for i in range(120)]
+    (tmp_path / "rows.csv").write_text("site,age,dose,ill\n" + "\n".join(lines))
+    (tmp_path / "f.yaml").write_text("federation: {source: csv, path: rows.csv, client: site, label: ill}\n")
+    said = fedroute("advise", tmp_path / "f.yaml", "--json")
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["why"][0].startswith("All 120 rows have the one label 'yes': there is nothing to learn")
+    assert "请先处理" in fedroute("advise", tmp_path / "f.yaml", "--lang", "zh").out

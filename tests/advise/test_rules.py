@@ -55,12 +55,35 @@ def test_features_alone_get_fedbn_and_with_labels_heads_stay_too() -> None:
     assert set(both.private) == {"head", "norm"}
 
 
-def test_other_meanings_keep_heads_at_home_and_want_a_router() -> None:
+def test_other_meanings_keep_heads_at_home_and_want_a_router_where_features_tell() -> None:
     for norms in (True, False):
-        a = advised(profile(concept=0.6, own=0.9, others=0.3), norms)
+        a = advised(profile(concept=0.6, feature=0.3, own=0.9, others=0.3), norms)
         assert a.algorithm == "fedper"
         assert a.router
         assert "concept skew 0.60" in a.why[0]
+        alike = advised(profile(concept=0.6, own=0.9, others=0.3), norms)
+        assert not alike.router
+        assert "no router can" in alike.router_why
+        assert "feature skew none" in alike.router_why
+
+
+@pytest.mark.parametrize(("feature", "router", "words"), [
+    (0.0, False, "fits all clients about equally"), (0.35, False, "feature skew 0.35, clear"),
+    (0.6, True, "feature skew 0.60"),
+])  # fmt: skip
+def test_a_router_goes_by_what_features_tell(feature: float, router: bool, words: str) -> None:
+    a = advised(profile(feature=feature))
+    assert a.router is router
+    assert words in a.router_why
+    assert ("equally" in a.router_why) == (not feature)
+
+
+def test_where_features_cannot_be_compared_no_likeness_is_claimed() -> None:
+    row = profile()
+    row["skew"]["feature"]["verdict"] = "unknown"
+    a = advised(row)
+    assert not a.router
+    assert "is unknown" in a.router_why
 
 
 def test_a_model_that_is_all_head_is_not_told_to_keep_its_head() -> None:
@@ -109,9 +132,10 @@ def test_whatever_the_profile(
     assert a.algorithm in ALGORITHMS
     if len(of) > 1 and any("one_class" in f for f in of):
         assert a.algorithm not in GLOBAL
+    strange = {f"c{i}" for i, f in enumerate(of) if "other_meaning" in f}
     assert {c.client for c in a.personal} == {
         f"c{i}" for i, f in enumerate(of) if set(f) & {"tiny", "one_class", "nearly_one_class"}
-    }
+    } | (strange if 3 * len(strange) <= len(of) else set())
     assert a.why
     assert a.would_change_mind
     out = json.loads(json.dumps(a.row()))
@@ -135,12 +159,14 @@ def test_a_client_with_one_class_is_named_with_its_label() -> None:
     assert "100 of its 100 rows are 'ill'" in a.personal[0].why
 
 
-def test_a_few_clients_of_another_meaning_are_left_out_and_many_are_not() -> None:
+def test_a_few_clients_of_another_meaning_are_kept_in_by_the_method_and_named() -> None:
     rows = [client(f"c{i}", 200, *(["other_meaning"] if i == 0 else [])) for i in range(6)]
     a = advised(profile(rows, concept=0.3))
-    assert [(c.client, c.do) for c in a.leave_out] == [("c0", "alone")]
+    assert a.algorithm == "fedper"
+    assert not a.leave_out
+    assert [(c.client, c.do) for c in a.personal] == [("c0", "personal")]
     half = [client(f"c{i}", 200, *(["other_meaning"] if i < 3 else [])) for i in range(6)]
-    assert not advised(profile(half, concept=0.9)).leave_out
+    assert not advised(profile(half, concept=0.9)).personal
 
 
 def test_a_client_in_another_unit_is_mended_first() -> None:
@@ -152,6 +178,9 @@ def test_a_client_in_another_unit_is_mended_first() -> None:
     assert [(c.client, c.do, c.why) for c in a.leave_out] == [
         ("c1", "mend", "weight is in pounds. Divide it by 2.2046.")
     ]
+    assert a.would_change_mind[0].startswith("c1 mended, or left out: ask again")
+    told = finding | {"sentences": {"en": "", "zh": "单位是磅。"}, "mends": {"en": "", "zh": "除以 2.2046。"}}
+    assert advised(profile(sick=(told,))).leave_out[0].why.zh == "单位是磅。除以 2.2046。"
 
 
 def test_copies_do_not_count_and_nobody_decides_alone() -> None:
@@ -161,6 +190,19 @@ def test_copies_do_not_count_and_nobody_decides_alone() -> None:
     assert a.weighting == {"by": "effective"}
     assert any("100 different rows written 30.0 times each" in w for w in a.why)
     assert advised(profile([*plain, client("giant", 5000)])).weighting == {"by": "examples", "cap": 0.4}
+
+
+def test_copies_that_are_not_exact_are_not_left_to_a_weighting_that_knows_exact_ones_only() -> None:
+    plain = [client(f"c{i}") for i in range(5)]
+    near = client("photos", 100, copies=50)
+    near["duplicates"] = {"exact": 2, "near": 48}
+    a = advised(profile([*plain, near]))
+    assert a.weighting == {"by": "uniform"}
+    assert any("100 different rows written 1.5 times each, not exactly alike" in w for w in a.why)
+    unequal = advised(profile([*plain, client("giant", 400), near], quantity=0.4))
+    assert unequal.weighting == {"by": "examples", "cap": 0.27}
+    both = advised(profile([*plain, client("copier", 100, copies=900), near], quantity=0.4))
+    assert both.weighting == {"by": "effective", "cap": 0.17}
 
 
 def test_of_many_clients_some_are_asked_with_a_mix_of_labels_like_all() -> None:

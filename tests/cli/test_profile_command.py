@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Fedroute
 
 TABLE = """\
@@ -45,3 +47,22 @@ def test_what_loading_did_is_said_on_stderr(fedroute: Fedroute, tmp_path: Path) 
     assert said.code == 0, said.err
     assert "data: " in said.err
     assert json.loads(said.out)["notes"]
+
+
+@pytest.mark.parametrize("command", ["profile", "advise"])
+def test_a_page_that_cannot_be_written_is_said_before_the_work(
+    fedroute: Fedroute, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "blocker").touch()
+    (tmp_path / "folder.html").mkdir()
+    (tmp_path / "locked").symlink_to(tmp_path / "locked")  # leads nowhere
+    for out, why in {
+        "blocker/x.html": "blocker is a file", "blocker": "blocker is a file", "folder.html": "it is a folder",
+        "locked": "cannot be used",
+    }.items():  # fmt: skip
+        said = fedroute(command, "bundled:digits", "--out", tmp_path / out)
+        assert said.code == 2, (out, said.err)
+        assert why in said.err.splitlines()[-1], said.err
+        assert "name another" in said.err.splitlines()[-1]
+        assert "Traceback" not in said.err
+        assert why == "cannot be used" or not said.out

@@ -79,6 +79,20 @@ def test_a_route_names_client_answer_reason_and_runner_up(route: Fedroute) -> No
         assert word in human.out
 
 
+def test_sure_is_the_probability_of_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    """And not how likely the client is, which the reason has."""
+    from rich.console import Console
+
+    from fedroute.report.terminal import routes_table
+
+    row = {"client": "west", "answer": "y", "score": 0.97, "reason": "looks like west's, 97%", "runner_up": None,
+           "abstained": False, "probabilities": {"n": 0.39, "y": 0.61}}  # fmt: skip
+    Console(width=120).print(routes_table({"queries": [row, row | {"abstained": True}], "rule": "density"}))
+    first, second = capsys.readouterr().out.splitlines()[-2:]
+    assert first.split()[:4] == ["1", "west", "y", "61%"]
+    assert "%" not in second.removesuffix("97%").rstrip()[: -len("looks like west's,")]
+
+
 def test_route_needs_nothing_but_the_folder(fedroute: Fedroute, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "q.csv").write_text("age,dose,kind\n80,5.5,a\n")
     shutil.copytree(trained, tmp_path / "elsewhere")

@@ -147,3 +147,16 @@ def test_raw_bytes_in_a_column(tmp_path: Path) -> None:
     assert short.notes == ("2 images do not have 24 bytes and were left out",)
     with pytest.raises(InputError, match=r"has 24 bytes and federation.shape \[5, 5\] needs 25"):
         column(tmp_path, pa.array(images, pa.binary()), shape=[5, 5])
+
+
+def test_one_number_is_height_and_width(tmp_path: Path) -> None:
+    put(tmp_path, {"a/p/1.png": picture(), "a/q/2.png": picture("L", (4, 4))})
+    assert torch.equal(folder(tmp_path, size=5).x, folder(tmp_path, size=[5, 5]).x)
+    for wrong, said in (
+        ([16], r"federation\.size: \[16\] does not fit: give height and width, \[16, 16\]"),
+        (0, r"federation\.size\.0: 0 does not fit: .* greater than or equal to 1"),
+        (True, r"federation\.size: True does not fit"),
+        ([4, 4, 3], "at most 2 items"),
+    ):
+        with pytest.raises(InputError, match=said):
+            folder(tmp_path, size=wrong)

@@ -1,6 +1,7 @@
 """Queries from outside: read as training rows were, by nobody's own statistics, or refused in words."""
 
 import datetime
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -208,12 +209,51 @@ def test_names_survive_the_file(tmp_path_factory: pytest.TempPathFactory, names:
 
 
 def test_what_is_not_known_is_said(folder: Path) -> None:
-    """An endless number is as good as none, and a query of nothing is told from one."""
+    """A query of nothing is told from one."""
     _, form, spec = form_of(folder)
-    (folder / "q.csv").write_text("age,chol,cp\n50,inf,1\n,,\n")
+    (folder / "q.csv").write_text("age,chol,cp\n50,240,1\n,,\n")
     _, notes = read_queries(folder / "q.csv", form, spec)
-    assert any("column 'chol': 1 value that is no finite number, such as 'inf': taken as not known" in n for n in notes)
     assert any("row 2: no value is given" in n for n in notes)
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, 1e31, "inf"])
+def test_an_endless_number_is_refused_in_every_form_of_a_query(folder: Path, value: Any) -> None:
+    """In a file, as rows, as columns, as an Arrow table and as a tensor: one behaviour."""
+    _, form, spec = form_of(folder)
+    (folder / "q.csv").write_text(f"age,chol,cp\n51,240,1\n50,{value},1\n")
+    with pytest.raises(InputError, match=r"column 'chol', row 2: .* is no finite number; .*leave the cell empty"):
+        read_queries(folder / "q.csv", form, spec)
+    columns = {"age": [51.0, 50.0], "chol": [240.0, value], "cp": ["1", "1"]}
+    rows = [dict(zip(columns, v, strict=True)) for v in zip(*columns.values(), strict=True)]
+    given: list[Any] = [columns, rows, rows[1]]
+    if not isinstance(value, str):
+        given.append(pa.table(columns))
+    for queries in given:
+        with pytest.raises(InputError, match=r"column 'chol', row .* is no finite number; give a number, or None"):
+            form.encode(queries)
+    x = form.encode(rows[:1])
+    if value in (math.inf, -math.inf):
+        x[0, 0] = value
+        with pytest.raises(InputError, match="NaN or Inf"):
+            form.encode(x)
+
+
+def test_one_row_is_a_query_and_what_is_no_table_is_refused_in_words(folder: Path) -> None:
+    _, form, _ = form_of(folder)
+    row: dict[str, Any] = {"age": 50.0, "chol": np.float64(240), "cp": "1"}
+    assert torch.equal(form.encode(row), form.encode([row]))
+    assert torch.equal(form.encode(row), form.encode({c: [v] for c, v in row.items()}))
+    assert torch.equal(form.encode(row | {"chol": torch.tensor(240.0)}), form.encode([row]))
+    assert torch.equal(form.encode(row | {"chol": None}), form.encode([row | {"chol": math.nan}]))
+    for wrong, said in (
+        (row | {"age": [50.0, 51.0]}, "'chol': is one value and others are several; give a value for each row"),
+        ({"age": [1.0, 2.0], "chol": [1.0], "cp": ["1", "1"]}, "'chol': has 1 values and 'age' 2"),
+        ([[50.0, 240.0, 1.0]], "row 0: a list is no row; give column -> value"),
+        ({"age": 50.0}, "column 'chol' is not there"),
+        (50.0, "a float is no table"),
+    ):
+        with pytest.raises(InputError, match=said):
+            form.encode(wrong)
 
 
 def test_another_encoding_has_a_mend_that_a_query_can_follow(folder: Path) -> None:

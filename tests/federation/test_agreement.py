@@ -270,11 +270,14 @@ def test_what_does_not_fit_is_said_at_once(tmp_path: Path) -> None:
         sites.agree({"source": "csv", "label": "ill"})
     said = "\n".join(lines(found.value))
     assert re.search(
-        r"south: no column 'pain', which north has; rename it, .*missing_columns: fill.*drop: \[pain\]", said
+        r"south: no column 'pain', which north has; rename it .*drop: \[pain\]` in DATA.yaml.*missing_columns: fill",
+        said,
     )
     assert re.search(r"north: column 'ward' holds names, and at south numbers; .*categorical: \[ward\]", said)
     assert re.search(r"south: column 'dose' holds numbers and 10 other values; .*missing: \{dose: \[\.\.\.\]\}", said)
-    assert re.search(r"\(client south\): label '[Yy]es' differs from '[Yy]es' only in case", said)
+    assert re.search(
+        r"south: label 'yes' \(13 rows\) differs from 'Yes' only in case .* south's DATA.yaml `label_", said
+    )
     assert "none" not in said  # no value of a site, but for labels
     assert len(lines(found.value)) == 4
 

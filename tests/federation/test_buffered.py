@@ -24,7 +24,7 @@ from fedroute.federation.site import Site
 from fedroute.federation.spec import Asynchronous
 from fedroute.federation.transport import Payload
 from fedroute.rounds import prepare, run_round, start, work_of_round
-from fedroute.tree import Tree
+from fedroute.tree import Tree, nbytes
 from tests.federation.whole import Whole, config
 
 
@@ -162,6 +162,11 @@ def test_weights_follow_a_schedule_computed_by_hand(sites: Permitted) -> None:
         {"c00": 1, "c01": 1},
     ]
     assert sites.state.quarantined == []
+    # the weights were sent to each at every beginning: 3 in version 0 (c00 twice), c00 in each of the next two and c01
+    # in both of the last two; who is still at work is sent nothing
+    one = nbytes(sites.state.server["w"])
+    begun = sum(n for (_, method), n in sites.simulated.network.calls.items() if method == "train")
+    assert sites.state.down_bytes == begun * one
 
 
 def test_what_is_broken_does_not_count_and_its_site_begins_anew() -> None:

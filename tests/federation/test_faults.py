@@ -245,3 +245,17 @@ def test_where_nobody_answers_well_the_rounds_are_void_and_nothing_changes(tmp_p
     for client in list(never.sites):
         twisted(never, client, "train", refused)
     assert lasting(never)[0]["weights_sha256"] == found["weights_sha256"]
+
+
+def test_what_is_the_same_each_round_is_said_once_and_how_often_at_the_end(tmp_path: Path) -> None:
+    whole = Whole(tmp_path)
+    whole.network.start()
+    twisted(whole, "west", "train", tree(nan))
+    hub = whole.hub(config())
+    there = hub.run()
+    assert [q["round"] for q in there["quarantined"]] == [1, 2, 3]
+    assert len([text for text in whole.said if "west left out" in text]) == 1
+    assert any(text.startswith("west was left out of 3 of 3 rounds, at last: ") for text in whole.said)
+    words = {s["client"]: s["words"] for s in hub.status()["sites"]}
+    assert words.pop("west").startswith("left out of 3 of 3 rounds")
+    assert {*words.values()} == {""}

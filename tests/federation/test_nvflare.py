@@ -81,7 +81,7 @@ def test_a_call_and_its_answer(real: Real) -> None:
 def test_the_sites_words_come_back(real: Real) -> None:
     assert real.call("alpha", "fail") | {"s": 0} == {
         "error": "Refused",
-        "words": "alpha: the words of the site",
+        "words": "the words of the site",
         "s": 0,
     }
 

@@ -1,9 +1,11 @@
 """From nothing to a federation by the commands: who signs what, and what is refused in words."""
 
 import json
+import re
 import stat
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -16,7 +18,11 @@ from fedroute.config import load
 from fedroute.errors import InputError
 from fedroute.federation import kit, onboarding
 from fedroute.federation.accepting import accept, manifest_of
+from fedroute.federation.examine import examine
 from fedroute.federation.folders import HubFolder, SiteFolder
+from fedroute.federation.leaving import leave_for_good, to_be_in
+from fedroute.federation.left_file import leave, left
+from fedroute.federation.lives import site_status, site_words
 from fedroute.federation.reaching import reach, why_not
 from fedroute.federation.site_process import open_site
 from fedroute.federation.transport import Refused
@@ -97,6 +103,9 @@ def test_a_name_belongs_to_one_key(made: Made, tmp_path: Path) -> None:
     asked, _ = onboarding.request("north", "eve", tmp_path / "eve")
     with pytest.raises(InputError, match=f"given to another key \\({made.key}\\).*--again"):
         onboarding.approve(asked, made.hub, tmp_path / "eve.zip")
+    with pytest.raises(InputError, match=r"signed for a request with another key \(.*the other folder"):
+        onboarding.join(made.approved.signed, SiteFolder.at(tmp_path / "eve"), made.data)
+    assert not (tmp_path / "eve" / "kit").exists()
     assert onboarding.approve(made.asked, made.hub, tmp_path / "same.zip").key == made.key  # the same one as before
     south = SiteFolder(tmp_path / "south")
     south.root.mkdir()
@@ -143,6 +152,43 @@ def test_names_that_would_not_do(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.parametrize("host", ["bad host", "a_b", "-a", "a.", "::1", "123", "a" * 65, "", "ä.org"])
+def test_hosts_that_nobody_could_dial(host: str, made: Made, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no host name or address"):
+        onboarding.init_hub(load(made.root / "config.yaml"), tmp_path / "hub", host, 8002)
+    assert not (tmp_path / "hub").exists()
+    assert [onboarding.checked_host(h) for h in ("hub.example.org", "localhost", "10.0.0.7", "3com.org")]
+
+
+def test_a_request_that_was_changed_is_said_in_our_words(made: Made, tmp_path: Path) -> None:
+    changed = tmp_path / "changed.zip"
+    with zipfile.ZipFile(made.asked) as z, zipfile.ZipFile(changed, "w") as out:
+        for name in z.namelist():
+            out.writestr(name, b"x" if name.endswith(".csr") else z.read(name))
+    with pytest.raises(InputError, match=r"changed\.zip: not as `fedroute site request` made it"):
+        onboarding.approve(changed, made.hub, tmp_path / "x.zip")
+    with pytest.raises(InputError, match="name a file in a folder that is there"):
+        onboarding.approve(made.asked, made.hub, tmp_path / "none" / "x.zip")
+
+
+def test_a_site_that_has_left_is_back_with_a_new_approval_and_not_without(made: Made, tmp_path: Path) -> None:
+    leave(made.site.root)
+    assert re.search(r"north has left .* on 20.*has not heard it yet", site_words(site_status(made.site)))
+    leave(made.site.root, heard=True)
+    assert "the hub has heard it" in site_words(site_status(made.site))
+    for kept_out in (examine, to_be_in):
+        with pytest.raises(InputError, match=r"north has left the federation for good.*approve` its request again"):
+            kept_out(made.site)
+    assert "it is stopped" in leave_for_good(made.site, 0.0)
+    with pytest.raises(InputError, match="with this zip the site had joined before it left"):
+        onboarding.join(made.approved.signed, made.site, made.data)
+    assert left(made.site.root) is not None
+    time.sleep(1.0)  # the hub's signatures tell seconds apart
+    onboarding.join(onboarding.approve(made.asked, made.hub, tmp_path / "new.zip").signed, made.site, made.data)
+    assert left(made.site.root) is None
+    to_be_in(made.site)
+
+
 def test_what_fails_leaves_no_half_of_a_key(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*words: object) -> None:
         raise KeyboardInterrupt
@@ -150,7 +196,7 @@ def test_what_fails_leaves_no_half_of_a_key(made: Made, tmp_path: Path, monkeypa
     monkeypatch.setattr(kit, "sign", broken)
     with pytest.raises(KeyboardInterrupt):
         onboarding.init_hub(load(made.root / "config.yaml"), tmp_path / "hub", "localhost", 8002)
-    assert not list((tmp_path / "hub").iterdir())
+    assert not (tmp_path / "hub").exists()
 
 
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

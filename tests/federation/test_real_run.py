@@ -5,6 +5,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -17,7 +19,7 @@ pytest.importorskip("nvflare")
 
 from fedroute.config import Config
 from fedroute.federation import onboarding, supervise
-from fedroute.federation.lives import hub_status, wait_for_run
+from fedroute.federation.lives import hub_status, hub_words, wait_for_run
 from fedroute.jobs import start
 from fedroute.router.spec import RouterSpec
 from tests.federation.federations import Real, free_port, wait_for
@@ -130,6 +132,23 @@ def test_queries_are_answered_by_the_sites_own_models(real: Real) -> None:
         assert [again[k] for k in ("client", "answered_by", "answer")] == [
             first[k] for k in ("client", "client", "answer")
         ]
+
+
+def test_a_site_leaves_and_the_hub_hears_it(real: Real) -> None:
+    """After the test before: the run has ended, and queries are answered."""
+    site = real.site("south")
+    done = subprocess.run(
+        [sys.executable, "-c", "from fedroute.cli import main; main()", "site", "leave", str(site.root)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the hub has heard it; it is stopped" in done.stdout
+    assert not supervise.Running(site.root).alive
+    with httpx.Client(base_url=f"http://127.0.0.1:{real.gateway}", timeout=30) as gateway:
+        assert [c["client"] for c in gateway.get("/v1/clients").json()["clients"]] == ["east", "north"]
+        query = {"age": 61, "pulse": 80, "sex": "f", "ward": "a"}
+        assert gateway.post("/v1/predict", json={"query": query}).json()["client"] in ("east", "north")
+    wait_for(lambda: "south: has left the federation for good" in hub_words(hub_status(real.hub)))
 
 
 def later(real: Real, rounds: int) -> None:

@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 
 from fedroute.data.federation import Federation
-from fedroute.profile.columns import UNITS
 from fedroute.profile.finding import Finding
 from fedroute.profile.sick import sick
+from fedroute.profile.units import UNITS, measured, units_of
 
 Array = NDArray[np.float64]
 NAMES = ("weight", "height", "temp", "chol", "age")
@@ -88,6 +88,67 @@ def test_a_small_client_of_heavier_people_has_no_other_unit(factor: float) -> No
         parts = {f"h{i}": people(300, 10 * seed + i) for i in range(3)} | {"small": people(45, 99 + seed)}
         parts["small"][:, 0] *= factor
         assert not kinds(federation(parts), "another unit")
+
+
+@pytest.mark.parametrize(("name", "factor"), [("sales", 7), ("revenue", 1 / 3.6), ("visits", 12), ("income", 2.54)])
+def test_an_honest_level_is_noted_and_no_unit_that_the_name_contradicts(name: str, factor: float) -> None:
+    rng = np.random.default_rng(0)
+    parts = {f"h{i}": np.stack([rng.lognormal(6, 0.5, 300), rng.normal(size=300)], 1) for i in range(4)}
+    parts["h2"][:, 0] *= factor
+    fed = federation(parts, columns=(name, "x"))
+    assert not kinds(fed, "another unit")
+    (f,) = kinds(fed, "another level")
+    assert (f.client, f.column, f.severity) == ("h2", name, "note")
+    assert f.number == pytest.approx(factor, rel=0.15)
+
+
+def test_children_s_kilograms_are_no_speed_and_an_income_is_no_temperature() -> None:
+    rng = np.random.default_rng(7)
+    parts = {name: np.stack([np.round(rng.lognormal(10, 0.6, 300) * f), rng.normal(w, 0.15 * w, 300)], 1)
+             for name, f, w in (("rich", 3.0, 75), ("poor", 1.0, 70), ("mid", 1.6, 72), ("kids", 1.5, 20))}  # fmt: skip
+    found = sick(federation(parts, columns=("income", "kg"))).findings
+    assert {f.severity for f in found} == {"note"}
+    assert [f.client for f in found if f.kind == "another level"] == ["kids"]
+
+
+@pytest.mark.parametrize("column", ["revenue", "signal"])
+def test_shops_of_honest_sizes_are_never_accused(column: str) -> None:
+    for seed in range(12):
+        rng = np.random.default_rng(100 + seed)
+        parts = {f"s{i}": np.stack([rng.lognormal(8, 0.5, 150) * np.exp(rng.normal(0, 0.7)), rng.normal(size=150)], 1)
+                 for i in range(6)}  # fmt: skip
+        found = sick(federation(parts, columns=(column, "x"))).findings
+        assert not [f for f in found if f.severity == "severe"]
+        assert column != "revenue" or not [f for f in found if f.kind == "another unit"]
+
+
+@pytest.mark.parametrize(("column", "factor", "severity"), [
+    ("signal", 2.54, "warning"), ("signal", 1000, "severe"), ("血糖", 18.016, "severe"), ("revenue", 100, "severe"),
+    ("temp_c", 1.8, None), ("body_weight", 2.20462, "severe"),
+])  # fmt: skip
+def test_how_sure_a_unit_is_by_the_column_s_name(column: str, factor: float, severity: str | None) -> None:
+    rng = np.random.default_rng(1)
+    parts = {f"h{i}": np.stack([rng.lognormal(1.75, 0.2, 300), rng.normal(size=300)], 1) for i in range(4)}
+    parts["h2"][:, 0] *= factor
+    assert [f.severity for f in kinds(federation(parts, columns=(column, "x")), "another unit")] == (
+        [severity] if severity else []
+    )
+
+
+def test_what_has_another_spread_is_no_unit() -> None:
+    rng = np.random.default_rng(1)
+    parts = {f"h{i}": np.stack([rng.normal(70, 12, 400), rng.normal(size=400)], 1) for i in range(4)}
+    parts["h2"][:, 0] = rng.normal(70, 6, 400) * 2.20462
+    assert not kinds(federation(parts, columns=("weight", "x")), "another unit")
+
+
+def test_what_a_name_measures() -> None:
+    assert measured("bodyTemp_F") == {"temperature"}
+    assert measured("WeightKg") == {"mass"}
+    assert measured("月收入") == {"money"}
+    assert measured("x3") == set()
+    assert {u.of for u in units_of("income")} == {""}
+    assert units_of("x3") == UNITS
 
 
 def test_columns_in_each_others_place() -> None:

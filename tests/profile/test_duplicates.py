@@ -193,3 +193,85 @@ def test_one_row_that_differs_in_a_rare_flag_does_not_excuse_copies() -> None:
     found = sick(joined({"a": (x, y), "b": table(300, 6, 4)}))
     assert found.clients["a"].fault
     assert found.clients["a"].effective == 397
+
+
+def few_columns(kind: str, rows: int, rng: np.random.Generator) -> Array:
+    """Independent rows whose columns belong together."""
+    z = rng.normal(size=(rows, 4))
+    year, group = rng.uniform(0, 2 * np.pi, rows), rng.integers(0, 5, rows)
+    warm = 12 + 10 * np.sin(year) + 2 * z[:, 0]
+    kinds: dict[str, Array] = {
+        "seasonal": np.c_[warm, 60 - warm + 8 * z[:, 1], np.exp(z[:, 2] / 2)],
+        "correlated": np.c_[z[:, 0], z[:, 1], z[:, 0] + z[:, 1] + z[:, 2] / 10, z[:, 0] - z[:, 1] + z[:, 3] / 10],
+        "clustered": 3 * np.random.default_rng(99).normal(size=(5, 4))[group] + 0.3 * z,
+        "two": z[:, :2],
+    }
+    return kinds[kind].astype("f")
+
+
+BETWEEN = ("rows at two clients", "test rows that another client trains on")
+
+
+@pytest.mark.parametrize("beside", ["label", "time", "number"])
+@pytest.mark.parametrize("kind", ["seasonal", "correlated", "clustered", "two"])
+def test_rows_of_few_columns_that_come_near_are_no_copies(kind: str, beside: str) -> None:
+    """Also where all rows have times or numbers to predict of their own, so that no two of a client share them."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        x = few_columns(kind, 1218, rng)
+        y = x[:, 0] - x[:, 0].mean() + 0.3 * x[:, 0].std() * rng.normal(size=1218)
+        names = [name for name, n in {"a": 500, "b": 400, "c": 300, "d": 18}.items() for _ in range(n)]
+        fed = Federation.from_arrays(
+            torch.tensor(x), torch.tensor(y).float() if beside == "number" else torch.tensor(y > 0).long(), names,
+            time=torch.tensor(rng.random(1218)) if beside == "time" else None,
+        )  # fmt: skip
+        assert not [f.sentence for f in sick(fed).findings if f.kind in BETWEEN]
+
+
+@pytest.mark.parametrize("jitter", [0, 1e-4, 1e-3])
+@pytest.mark.parametrize(("kind", "copies"), [("correlated", 80), ("clustered", 60)])
+def test_copies_at_another_client_are_told_from_rows_of_few_columns_that_come_near(
+    kind: str, copies: int, jitter: float
+) -> None:
+    rng = np.random.default_rng(3)
+    x = few_columns(kind, 1200, rng)
+    x[400 : 400 + copies] = x[:copies] + jitter * x.std(0) * rng.normal(size=(copies, 4))
+    fed = Federation.from_arrays(
+        torch.tensor(x), torch.tensor(x[:, 0] > x[:, 0].mean()).long(), ["a"] * 400 + ["b"] * 400 + ["c"] * 400,
+        time=torch.tensor(rng.random(1200)),
+    )  # fmt: skip
+    found = sick(fed)
+    assert 0.9 * copies <= only(found, "rows at two clients", "a").number <= 1.3 * copies
+    assert {(f.client, *f.others) for f in found.findings if f.kind in BETWEEN} <= {("a", "b"), ("b", "a")}
+
+
+def test_rows_that_come_near_do_not_hide_a_few_that_are_equal() -> None:
+    rng = np.random.default_rng(5)
+    x = few_columns("two", 1000, rng)
+    x[500:506] = x[:6]
+    found = sick(Federation.from_arrays(torch.tensor(x), torch.tensor(x[:, 0] > 0).long(), ["a"] * 500 + ["b"] * 500))
+    f = only(found, "rows at two clients", "a")
+    assert (f.number, len(f.rows), f.severity) == (6, 6, "warning")
+    assert "6 rows (6 equal, 0 nearly so)" in f.sentence
+
+
+def test_a_single_equal_row_is_a_note_at_a_client_and_between_two() -> None:
+    x, y = table(700, 6, 4)
+    x[1], y[1] = x[0], y[0]
+    x[400], y[400] = x[2], y[2]
+    found = sick(joined({"a": (x[:300], y[:300]), "b": (x[300:], y[300:])}))
+    assert only(found, "copied rows", "a").number == only(found, "rows at two clients", "a").number == 1
+    assert {f.severity for f in found.findings} == {"note"}
+
+
+def test_two_of_a_few_rows_that_lie_near_are_no_copies_and_ten_with_a_jitter_are() -> None:
+    """Of clients of 30 rows some have two near each other, and none a little farther apart."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        parts = {f"{k}": table(30, 3, 100 * seed + k) for k in range(8)}
+        assert not [f.sentence for f in sick(joined(parts)).findings if "few rows" not in f.kind]
+        x, y = table(200, 6, seed)
+        x[190:], y[190:] = x[:10] + 0.01 * rng.normal(size=(10, 6)), y[:10]
+        found = sick(joined({"a": (x, y), "b": table(200, 6, 50 + seed)}))
+        assert found.clients["a"].effective == pytest.approx(190, abs=1)
+        assert found.clients["b"].effective == 200

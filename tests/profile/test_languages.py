@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from fedroute.data.federation import Federation
-from fedroute.profile.columns import IN_CHINESE, UNITS
 from fedroute.profile.finding import listed
 from fedroute.profile.profile import profile
+from fedroute.profile.units import IN_CHINESE, UNITS
 from fedroute.report.profile_page import content, profile_page
 from fedroute.report.profile_words import told
 from fedroute.said import say

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedroute.data.federation import Federation
 from fedroute.data.load import load_federation
-from fedroute.profile.leaks import explained
+from fedroute.profile.leaks import explained, suspect_columns
 from fedroute.profile.sick import sick
 
 Array = NDArray[Any]
@@ -127,8 +127,8 @@ def test_what_the_others_explain_beside_a_leak(best: float) -> None:
     (f,) = sick(federation(x + 0.0, y, ("leak", *NAMES[1:]))).leaks
     share = f"{100 * (1 - entropy(best)):.0f} %"
     assert f.column == "leak"
-    assert f"leak alone explains 100 % of the label; of the others c alone explains most, {share}." in f.sentence
-    assert f"仅 leak 一列就能解释标签的 100 %；其他各列中单独解释最多的是 c，为 {share}。" in f.sentence.zh
+    assert f"leak alone explains 100 % of the label; of the others c alone explains most, {share} (shares" in f.sentence
+    assert f"仅 leak 一列就能解释标签的 100 %；其他各列中单独解释最多的是 c，为 {share}（" in f.sentence.zh
 
 
 def test_others_that_explain_nothing_beside_a_leak() -> None:
@@ -136,8 +136,8 @@ def test_others_that_explain_nothing_beside_a_leak() -> None:
     y = np.arange(2000) % 2
     x = np.concatenate([y[:, None], rng.normal(size=(2000, 4))], 1)
     (f,) = sick(federation(x, y, NAMES)).leaks
-    assert "; no other column alone explains even 1 %. " in f.sentence
-    assert "；其他任何一列单独解释的都不到 1 %。" in f.sentence.zh
+    assert "; no other column alone explains even 1 % (shares" in f.sentence
+    assert "；其他任何一列单独解释的都不到 1 %（" in f.sentence.zh
 
 
 @pytest.mark.parametrize(("rows", "least"), [(600, 0.15), (4000, 0.25)])
@@ -158,3 +158,64 @@ def test_a_smooth_column_of_few_rows_explains_something(rows: int, least: float)
     assert least < found[:, 0].mean() < 0.279 + 0.01
     assert found[:, 0].min() > 0.05
     assert found[:, 1].mean() < 0.005
+
+
+def leaky(rows: int = 1200) -> tuple[Array, Array]:
+    """One honest column, three of noise, and two that know the label: wrong in 1 % of rows; there or not."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(rows, 6))
+    y = (x[:, 0] + 0.8 * rng.normal(size=rows) > 0).astype(int)
+    x[:, 4] = flipped(y, 0.01, rng)
+    x[:, 5] = np.where(y == 1, rng.integers(1, 400, rows), -1)
+    return x, y
+
+
+def test_two_columns_that_give_the_answer_away_do_not_hide_each_other() -> None:
+    x, y = leaky()
+    found = {f.column: f for f in sick(federation(x, y, (*NAMES, "f"))).leaks}
+    assert set(found) == {"e", "f"}
+    one, other = (f"{100 * found[c].number:.0f} %" for c in "ef")
+    assert f"e alone explains {one} of the label; so does f ({other}); of the others a" in found["e"].sentence
+    assert f"f alone explains {other} of the label; so does e ({one}); of the others a" in found["f"].sentence
+    assert f"f ({other}) 也是如此；其他各列中单独解释最多的是 a" in found["e"].sentence.zh
+    x[np.arange(1200) % 3 == 1, 3] = y[np.arange(1200) % 3 == 1]
+    third = [f for f in sick(federation(x, y, (*NAMES, "f"))).leaks if f.client]
+    assert [(f.column, f.client) for f in third] == [("d", "h1")]
+
+
+def test_a_leak_at_most_clients_is_compared_with_those_that_do_not_have_it() -> None:
+    """Two of three clients have it: what the third and one of them explain together is no measure."""
+    x, y = plain(1800)
+    leak = np.arange(1800) % 3 != 2
+    x[leak, 4] = 3 * y[leak] - 1.5
+    found = sick(federation(x, y, NAMES)).leaks
+    assert [(f.column, f.client) for f in found] == [("e", "h0"), ("e", "h1")]
+    assert all("at the other clients 0 %" in f.sentence for f in found)
+
+
+@pytest.mark.parametrize(("shares", "suspects"), [
+    ((0.99, 0.93, 0.33, 0, 0, 0), [0, 1]), ((0.93, 0.33, 0, 0, 0), [0]), ((0.99, 0.85, 0.33, 0.12, 0, 0, 0), [0, 1]),
+    ((0.8, 0.8, 0.3, 0.1, 0, 0), []), ((0.95, 0.8, 0.5, 0.1, 0, 0), []), ((0.95, 0.9, 0.8, 0.2, 0.1), []),
+    ((0.95, 0.8, 0.7, 0.6, 0.5), []), ((0.95, 0.95), []), ((0.66, 0.6, 0.5, 0.1), []),
+])  # fmt: skip
+def test_many_good_columns_are_no_leaks(shares: tuple[float, ...], suspects: list[int]) -> None:
+    assert suspect_columns(np.array(shares)).tolist() == suspects
+
+
+@pytest.mark.parametrize("number", [False, True])
+def test_the_unit_is_said(number: bool) -> None:
+    x, y = leaky()
+    fed = federation(x, y, (*NAMES, "f"))
+    if number:
+        values = x @ [1, 1, 1, 0, 0, 0] + np.random.default_rng(0).normal(size=len(x))
+        x[:, 4] = 2 * values
+        names = [f"h{i % 3}" for i in range(len(x))]
+        fed = Federation.from_arrays(
+            torch.tensor(x).float(), torch.tensor(values).float(), names, columns=(*NAMES, "f")
+        )
+    f = sick(fed).leaks[0]
+    cut = ", a number cut into 8 bands" if number else ""
+    assert f.unit == f"share of the labels' entropy{cut}"
+    assert f"(shares of the label's entropy{cut}: how much less there is left to guess)" in f.sentence
+    assert "占标签熵的比例" in f.sentence.zh
+    assert ("数值标签分为 8 段" in f.sentence.zh) == number

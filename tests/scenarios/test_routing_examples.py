@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,18 @@ def truthful(routing: dict[str, Any]) -> None:
     assert shares[routing["baseline"]] == max(shares[r] for r in rivals)
 
 
+def as_documented(routing: dict[str, Any]) -> None:
+    """The line of docs/routing.md, to a point: other machines round otherwise."""
+    page = (Path(__file__).parents[2] / "docs" / "routing.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^\| right bank, .* \|$", page, re.M)
+    said = [float(cell.strip(" *")) for cell in line.split("|")[3:-1]]
+    shares = routing["system_accuracy"]
+    told = [shares[routing["rule"]], shares["global"], shares["best_single"],
+            max(shares[k] for k in ("vote", "mean", "confidence")), shares["random"], shares["oracle"],
+            routing["client_accuracy"]]  # fmt: skip
+    assert said == pytest.approx([100 * v for v in told], abs=1.0)
+
+
 def test_the_right_bank_and_how_little_is_left_for_a_router_where_the_common_model_is_large(tmp_path: Path) -> None:
     made("right-bank", tmp_path)
     run = ran("right-bank", tmp_path)
@@ -48,6 +61,7 @@ def test_the_right_bank_and_how_little_is_left_for_a_router_where_the_common_mod
     truthful(run.routing)
     assert run.routing["pays"] == "yes"
     assert run.routing["against"]["global"][1] > 0.05
+    as_documented(run.routing)
     found, notes = jobs.route(tmp_path / "run", tmp_path / "queries.parquet")
     assert notes == []
     asked = [row["client"] for row in found["queries"]]

@@ -4,7 +4,9 @@ import hashlib
 import hmac
 import json
 import sqlite3
+import stat
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,20 @@ def test_each_answer_and_each_refusal_is_one_line(gateway: Open, router: Router,
 
 def line(i: int) -> Line:
     return Line(f"r{i}", 0, now(), "", "predict", ms=float(i))
+
+
+def test_its_file_is_the_owners_alone(tmp_path: Path) -> None:
+    path = tmp_path / "audit.sqlite"
+    path.touch(mode=0o644)
+    path.chmod(0o644)  # one of before
+    audit = Audit(path)
+    audit.add([Line("r", 0, now(), "", "route")])
+    while audit.waiting:
+        time.sleep(0.01)
+    files = list(tmp_path.iterdir())  # those that SQLite puts beside it, too
+    audit.close()
+    assert path in files
+    assert {stat.S_IMODE(f.stat().st_mode) for f in tmp_path.iterdir()} == {0o600}
 
 
 def test_no_line_is_lost_at_the_end_whoever_writes(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ NOTHING_SHARED = Said("no router: nothing is shared", "不需要路由器：没�
 
 @dataclass(frozen=True, kw_only=True)
 class ForClient:
-    """What is said of one client: to leave it out of the shared training, or how to treat it within; why: the
+    """What is said of one client: to mend its data first, or how to treat it within the shared training; why: the
     evidence, in the profile's numbers."""
 
     client: str
@@ -28,8 +28,8 @@ class ForClient:
 class Advice:
     """label, runner_up: of METHODS. model: as in a config. weighting, sampling, schedule, clients_per_round: of the
     `training:` part. router: whether a router is worth its cost. why: reasons, the strongest first, each with its
-    numbers. would_change_mind: what else the data would have to be. leave_out: clients that are better trained alone,
-    and those whose data must be mended first; personal: clients that need a model of their own whatever the rest gets.
+    numbers. would_change_mind: what else the data would have to be. leave_out: clients whose data must be mended
+    first, or do not take part; personal: clients that need a model of their own whatever the rest gets.
     proof: of the head-to-head, where there was one. profile: the JSON object of the one it rests on, where it was made
     from a federation. Every sentence is a `Said`: English, and its `zh`."""
 

@@ -11,7 +11,7 @@ KINDS = ("label", "feature", "quantity", "time", "concept")
 @dataclass(frozen=True, kw_only=True)
 class ClientFacts:
     """rows: different ones, of all parts; labels: rows of each; flags: as the profile has them; weight: its share of
-    all rows, copies counted; copies: rows that are copies of others."""
+    all rows, copies counted; copies: rows that are copies of others; nearly: whether most of these are not exact."""
 
     name: str
     rows: int
@@ -19,6 +19,7 @@ class ClientFacts:
     labels: Mapping[str, int]
     flags: tuple[str, ...]
     weight: float
+    nearly: bool = False
 
     @property
     def one_class(self) -> bool:
@@ -79,6 +80,7 @@ def _client(c: Mapping[str, Any]) -> ClientFacts:
         labels=dict(c["labels"]),
         flags=tuple(c["flags"]),
         weight=float(c.get("weight", 0.0)),
+        nearly=c["duplicates"]["near"] > c["duplicates"]["exact"],
     )
 
 

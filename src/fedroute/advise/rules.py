@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fedroute.advise import companions
-from fedroute.advise.advice import NOTHING_SHARED, Advice
-from fedroute.advise.clients import left_out, personal
+from fedroute.advise.advice import NOTHING_SHARED, Advice, ForClient
+from fedroute.advise.clients import left_out, only_exchanged, personal
 from fedroute.advise.facts import Facts, facts_of
+from fedroute.advise.hindered import hindered
 from fedroute.advise.methods import METHODS
 from fedroute.advise.said import KIND, LEVEL, NOTHING, Said
+from fedroute.profile.finding import listed
 
 FEW_CLASSES = 0.36  # of all classes, that a client has effectively: below, its task is a small one of its own
 STRONG = 0.5  # a strength, as the profile calls it
@@ -50,12 +52,34 @@ def advise(profile: Any, model: Mapping[str, Any], norms: bool) -> Advice:
             NOTHING_SHARED,
         )
     more = tuple(w for w in (weighting_why, sampling_why, schedule_why) if w)
+    out = left_out(f)
     return Advice(
         label=choice.label, runner_up=choice.runner_up, runner_up_why=choice.runner_up_why, model=dict(model),
         weighting=weighting, sampling=sampling, clients_per_round=share, schedule=schedule, router=router,
-        router_why=router_why, why=(*choice.why, *more), would_change_mind=choice.changes, leave_out=left_out(f),
-        personal=own,
+        router_why=router_why, why=(*hindered(f), *choice.why, *more), leave_out=out, personal=own,
+        would_change_mind=(*_mended(f, out), *choice.changes),
     )  # fmt: skip
+
+
+def _mended(f: Facts, out: tuple[ForClient, ...]) -> tuple[Said, ...]:
+    """The advice is for the data as they are: whom to mend, before it is asked again."""
+    if not out:
+        return ()
+    who = listed([c.client for c in out])
+    if only_exchanged(f):
+        return (
+            Said(
+                f"{who} mended, or left out: then labels seem to mean the same everywhere, and no head need stay for "
+                "that; ask again",
+                f"{who.zh}经修正，或不参加：那时标签的含义看来处处相同，头部不必为此留在本地；请再问一次",
+            ),
+        )
+    return (
+        Said(
+            f"{who} mended, or left out: ask again, for this is said of all clients' data as they are now",
+            f"{who.zh}经修正，或不参加：请再问一次，因为这里说的是目前所有客户端的数据",
+        ),
+    )
 
 
 def chosen(f: Facts, norms: bool) -> Choice:

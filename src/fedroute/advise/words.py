@@ -22,7 +22,7 @@ TITLES = {
     "cost": Said("Cost", "代价"),
     "runner_up": Said("Runner-up", "次选"),
     "changes": Said("Would change its mind", "什么会改变建议"),
-    "leave_out": Said("Leave out", "不参加共享训练的客户端"),
+    "leave_out": Said("Mend first, or leave out", "先修正，否则不参加共享训练的客户端"),
     "personal": Said("A model of their own", "需要自己的模型的客户端"),
     "router": Said("Router", "路由器"),
     "proof": Said("Proof", "验证"),
@@ -31,7 +31,6 @@ TITLES = {
 }
 DO = {
     "mend": Said("mend", "先修正"),
-    "alone": Said("alone", "单独训练"),
     "nothing": Said("nothing", "无须处理"),
     "personal": Said("personal", "个性化"),
     "personal or alone": Said("personal or alone", "个性化或单独训练"),
@@ -108,7 +107,7 @@ def _lines(a: "Advice", lang: str) -> Iterator[str]:
     for key, lines in blocks(a):
         yield f"{title[key]}{colon}".rstrip()
         for who, do, text in lines[:SHOWN]:
-            yield from _wrapped(f"{who} ({do.of(lang)}): {text.of(lang)}" if who else text.of(lang))
+            yield from _wrapped(f"{who}{_in_brackets(do, lang)}{text.of(lang)}" if who else text.of(lang))
         if len(lines) > SHOWN:
             n = len(lines) - SHOWN
             yield "  " + Said(f"and {n} more; --json has all", f"另有 {n} 个；--json 中有全部").of(lang)
@@ -122,6 +121,10 @@ def _lines(a: "Advice", lang: str) -> Iterator[str]:
         yield f"  {budget(a.proof).of(lang)}"
     yield f"{title['config']}{colon}".rstrip()
     yield textwrap.indent(config(a), "  ")
+
+
+def _in_brackets(do: Said, lang: str) -> str:
+    return f"（{do.zh}）：" if lang == "zh" else f" ({do}): "
 
 
 def _wrapped(line: str) -> Iterator[str]:

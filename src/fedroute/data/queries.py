@@ -42,6 +42,29 @@ class QueryForm(BaseModel):
     def of(cls, federation: Federation) -> Self:
         return cls(shape=tuple(federation.x.shape[1:]), whole=federation.x.dtype == torch.uint8, table=federation.table)
 
+    def encode(self, queries: Any) -> Tensor:
+        """x (B, ...) as the models take it: a tensor of such rows, checked; of a table (pyarrow, column -> values, rows
+        column -> value, or one such row) its columns, filled and scaled by the statistics of all clients together.
+
+        Raises InputError for what the models cannot take."""
+        if not isinstance(queries, Tensor) and self.table is not None:
+            if isinstance(queries, str) or not (
+                isinstance(queries, Mapping | Sequence) or hasattr(queries, "column_names")
+            ):
+                raise InputError(f"the queries: a {type(queries).__name__} is no table; give column -> values, or rows")
+            try:
+                queries = self.table.encode(queries)
+            except InputError as e:
+                mend = "; give a number, or None where it is not known" if str(e).endswith("number") else ""
+                raise InputError(f"the queries: {e}{mend}") from None
+        try:
+            x = torch.as_tensor(queries)
+        except (TypeError, ValueError, RuntimeError) as e:
+            raise InputError(
+                f"the queries: {type(queries).__name__} cannot be read as numbers ({e}); give a tensor of rows"
+            ) from None
+        return self.checked(x)
+
     def checked(self, x: Tensor, where: str = "the queries") -> Tensor:
         """x (B, ...) as the models take it: float32, or uint8 where pixels are bytes.
 
@@ -157,7 +180,7 @@ def _table(path: Path, found: Any, schema: TableSchema, spec: Source | None, not
     except InputError as e:
         told = re.sub(r"\brow (\d+)", lambda m: f"row {int(m[1]) + 1}", str(e))  # for people rows count from 1
         raise InputError(f"{path}: {told}; give a number, or leave the cell empty where it is not known") from None
-    notes += _not_given(path, rows, schema)
+    notes += _not_given(path, rows)
     for k, (c, names) in enumerate(schema.categorical.items()):
         unseen = (x[:, k - len(schema.categorical)] == len(names)).nonzero().flatten().tolist()
         if unseen:
@@ -166,12 +189,8 @@ def _table(path: Path, found: Any, schema: TableSchema, spec: Source | None, not
     return x
 
 
-def _not_given(path: Path, rows: Mapping[str, Sequence[Any]], schema: TableSchema) -> Iterator[str]:
-    """What is taken as not known without being empty, and queries of which nothing is known."""
-    for c in schema.numeric:
-        if odd := [v for v in rows[c] if _endless(v)]:
-            many = count(len(odd), "value")
-            yield f"{path}: column {c!r}: {many} that is no finite number, such as {odd[0]!r}: taken as not known"
+def _not_given(path: Path, rows: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+    """Queries of which nothing is known."""
     bare = [k for k, row in enumerate(zip(*rows.values(), strict=True), 1) if all(_blank(v) for v in row)]
     if bare:
         yield (
@@ -182,15 +201,7 @@ def _not_given(path: Path, rows: Mapping[str, Sequence[Any]], schema: TableSchem
 
 def _blank(value: Any) -> bool:
     nan = isinstance(value, float) and math.isnan(value)
-    return value is None or nan or (isinstance(value, str) and not value.strip()) or _endless(value)
-
-
-def _endless(value: Any) -> bool:
-    """Whether it says infinity or not-a-number."""
-    try:
-        return isinstance(value, str | float) and bool(np.isinf(float(value)))
-    except ValueError:
-        return False
+    return value is None or nan or (isinstance(value, str) and not value.strip())
 
 
 def _values(path: Path, column: Any, name: str, names: tuple[str, ...] | None) -> list[Any]:

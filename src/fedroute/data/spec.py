@@ -7,13 +7,25 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from fedroute.errors import InputError
 from fedroute.options import fault
 
 Level = Literal["low", "mid", "high"]
 Value = str | int | float | bool
+
+
+def both_sides(value: Any) -> Any:
+    """Height and width from one number."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return [value, value]
+    if isinstance(value, list) and len(value) == 1:
+        raise ValueError(f"give height and width, [{value[0]}, {value[0]}]")
+    return value
+
+
+Sides = Annotated[list[Annotated[int, Field(ge=1)]], BeforeValidator(both_sides)]
 
 
 class Part(BaseModel):
@@ -130,7 +142,8 @@ class Table(Source):
     columns of numbers that are names. missing: further marks of a missing value, for all columns, [-9, unknown],
     or by column, {chol: [0]}. missing_columns: a feature that a client's file lacks is an error or is filled and
     flagged. statistics: filling and scaling by the training rows of all clients, or of each client alone.
-    image: a column of JPEG or PNG bytes, or of raw bytes of `shape` [H, W] or [C, H, W]; size: [H, W] to resize to."""
+    image: a column of JPEG or PNG bytes, or of raw bytes of `shape` [H, W] or [C, H, W]; size: [H, W] to resize to; one
+    number is height and width."""
 
     path: str | list[str] | None = None
     paths: dict[str, str] | str | None = None
@@ -148,8 +161,8 @@ class Table(Source):
     missing_columns: Literal["error", "fill"] = "error"
     statistics: Literal["federated", "client"] = "federated"
     image: str | None = None
-    shape: Annotated[list[int], Field(min_length=2, max_length=3)] | None = None
-    size: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None
+    shape: Annotated[Sides, Field(min_length=2, max_length=3)] | None = None
+    size: Annotated[Sides, Field(min_length=2, max_length=2)] | None = None
 
 
 class Parquet(Table):
@@ -170,13 +183,13 @@ class Csv(Table):
 
 
 class Images(Source):
-    """A folder of images, `client/class/file`, or `class/file` with a partition. size: [H, W] to resize to; colour:
-    "auto" is RGB where any image has colour; label_names: as for tables."""
+    """A folder of images, `client/class/file`, or `class/file` with a partition. size: [H, W] to resize to, or one
+    number for both; colour: "auto" is RGB where any image has colour; label_names: as for tables."""
 
     source: Literal["images"]
     path: str
     layout: Literal["client/class/file", "class/file"] = "client/class/file"
-    size: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None
+    size: Annotated[Sides, Field(min_length=2, max_length=2)] | None = None
     colour: Literal["auto", "rgb", "grey"] = "auto"
     label_names: dict[Value, str] | list[str] | None = None
 

@@ -33,21 +33,33 @@ class Labels:
         a row, for people. mend(odd, right): what to say in the config; of two the rarer is the odd one.
 
         Raises InputError for labels of different classes that differ only in case, blanks or how accents are coded."""
-        first = dict[str, str]()
-        for kind in sorted(self.rows, key=lambda k: (-len(self.owners[k]), -self.rows[k], k)):
-            if self._apart(kind, right := first.setdefault(_folded(kind), kind)):
-                row = int(np.flatnonzero(self.names.codes == self.names.kinds.index(kind))[0])
-                name = ", ".join(f"{in_yaml(k)}: {in_yaml(k)}" for k in (kind, right))
-                raise InputError(
-                    f"{self._place(row, where)}: label {kind!r} differs from {right!r} only in case or blanks; if they "
-                    f"are one say `{mend(kind, right)}`"
-                    + ("" if self.told is None else f"; if two, name every label: `label_names: {{{name}, ...}}`")
-                )
-        return self._near(mend)
+        for kind, right in self.folded()[:1]:
+            row = int(np.flatnonzero(self.names.codes == self.names.kinds.index(kind))[0])
+            name = ", ".join(f"{in_yaml(k)}: {in_yaml(k)}" for k in (kind, right))
+            raise InputError(
+                f"{self._place(row, where)}: label {kind!r} differs from {right!r} only in case or blanks; if they "
+                f"are one say `{mend(kind, right)}`"
+                + ("" if self.told is None else f"; if two, name every label: `label_names: {{{name}, ...}}`")
+            )
+        notes = list[str]()
+        for odd, right in self.near():
+            (client,) = self.owners[odd]
+            assert self.clients is not None
+            notes.append(f"label {odd!r} occurs only at {self.clients.kinds[client]}: if it is {right!r} say "
+                         f"{mend(odd, right)}")  # fmt: skip
+        return notes
 
-    def _near(self, mend: Mend) -> list[str]:
+    def folded(self) -> list[tuple[str, str]]:
+        """(odd, right) of different classes that differ only in case, blanks or how accents are coded."""
+        first = dict[str, str]()
+        order = sorted(self.rows, key=lambda k: (-len(self.owners[k]), -self.rows[k], k))
+        pairs = [(kind, first.setdefault(_folded(kind), kind)) for kind in order]
+        return [(odd, right) for odd, right in pairs if self._apart(odd, right)]
+
+    def near(self) -> list[tuple[str, str]]:
+        """(odd, right) of different classes, odd of one client alone, that are a letter or two apart."""
         words = [k for k in self.rows if len(k) >= 3 and by_value(k)[0]]
-        notes, odd_ones = list[str](), set[str]()
+        found, odd_ones = list[tuple[str, str]](), set[str]()
         for odd in sorted(words, key=lambda k: (self.rows[k], k)) if len(words) <= MANY else ():
             if self.clients is None or len(self.owners[odd]) != 1:
                 continue
@@ -55,10 +67,8 @@ class Labels:
             near = [k for k in get_close_matches(odd, others, 5, 0.8) if _a_letter_or_two(odd, k)]
             if near:
                 odd_ones.add(odd)
-                (client,) = self.owners[odd]
-                notes.append(f"label {odd!r} occurs only at {self.clients.kinds[client]}: if it is {near[0]!r} say "
-                             f"{mend(odd, near[0])}")  # fmt: skip
-        return notes
+                found.append((odd, near[0]))
+        return found
 
     def _apart(self, a: str, b: str) -> bool:
         return self._classes[a] != self._classes[b] and not {a, b} <= {*(self.told or ())}

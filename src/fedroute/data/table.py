@@ -16,6 +16,7 @@ from fedroute.data.spec import nearest
 from fedroute.errors import InputError
 
 Floats = NDArray[np.float64]
+MOST = 1e30  # beyond which a number is none
 
 
 class Statistics(BaseModel):
@@ -82,13 +83,14 @@ class TableSchema(BaseModel):
         )  # fmt: skip
 
     def encode(self, rows: Any, client: Sequence[str] | str | None = None) -> Tensor:
-        """(R, F) float32. rows: a pyarrow Table as for `fit`, a mapping column -> values, or a sequence of mappings
-        column -> value; None, NaN, "", "?", NA and the values of
+        """(R, F) float32. rows: a pyarrow Table as for `fit`, a mapping column -> values, a sequence of mappings
+        column -> value, or one such mapping for one row; None, NaN, "", "?", NA and the values of
         `missing` are missing; columns that x does not use are ignored. client: whose
         statistics to use (a name, or one per row) where clients use their own; those of the federation otherwise, so
         that the encoding of a query never depends on who owns it.
 
-        Raises InputError for a column that is not there and for a word where a number must be."""
+        Raises InputError for a column that is not there, for a word where a number must be, for a number that is
+        infinite or beyond 1e30, and for columns of different lengths."""
         table = self._table(rows)
         r = table.num_rows
         raw = np.stack([_column(table[c]) for c in self.numeric], 1) if self.numeric else np.empty((r, 0))
@@ -147,8 +149,12 @@ class TableSchema(BaseModel):
         import pyarrow as pa
 
         needed = (*self.numeric, *self.categorical)
+        if isinstance(rows, Mapping) and rows and all(map(_alone, rows.values())):
+            rows = [rows]
         if isinstance(rows, Sequence):
             for i, row in enumerate(rows):
+                if not isinstance(row, Mapping):
+                    raise InputError(f"row {i}: a {type(row).__name__} is no row; give column -> value")
                 for c in needed:
                     if c not in row:
                         raise InputError(f"row {i}: column {c!r} is not there{nearest(c, row)}")
@@ -158,10 +164,20 @@ class TableSchema(BaseModel):
         for c in needed:
             if c not in rows:
                 raise InputError(f"column {c!r} is not there{nearest(c, rows)}")
+            if _alone(rows[c]):
+                raise InputError(f"column {c!r}: is one value and others are several; give a value for each row")
+            if len(rows[c]) != len(rows[needed[0]]):
+                raise InputError(f"column {c!r}: has {len(rows[c])} values and {needed[0]!r} {len(rows[needed[0]])}; "
+                                 "give a value for each row")  # fmt: skip
         gone = {c: {*MISSING, *self.missing.get(c, ())} for c in needed}
         typed = {c: _numbers(c, rows[c], gone[c]) for c in self.numeric}
         typed |= {c: _names(rows[c], gone[c]) for c in self.categorical}
         return pa.table(typed)
+
+
+def _alone(value: Any) -> bool:
+    """Whether it is one value and no column of values."""
+    return isinstance(value, str | bytes) or getattr(value, "ndim", 1) == 0 or not hasattr(value, "__len__")
 
 
 def statistics_of(
@@ -230,6 +246,9 @@ def _numbers(name: str, values: Any, gone: Container[str]) -> Any:
     import pyarrow as pa
 
     if isinstance(values, pa.ChunkedArray | pa.Array) and pa.types.is_floating(values.type):
+        endless = np.flatnonzero(np.abs(_column(values)) > MOST)
+        if len(endless):
+            raise _no_number(name, int(endless[0]), float(_column(values)[endless[0]]))
         return values
     found: list[float | None] = []
     for i, v in enumerate(values.to_pylist() if isinstance(values, pa.ChunkedArray | pa.Array) else values):
@@ -240,8 +259,14 @@ def _numbers(name: str, values: Any, gone: Container[str]) -> Any:
             number = float(v)
         except (TypeError, ValueError):
             raise InputError(f"column {name!r}, row {i}: {v!r} is not a number") from None
-        found.append(None if not abs(number) <= 1e30 or canonical(number) in gone else number)
+        if abs(number) > MOST:
+            raise _no_number(name, i, v)
+        found.append(None if np.isnan(number) or canonical(number) in gone else number)
     return pa.array(found, pa.float64())
+
+
+def _no_number(name: str, row: int, value: object) -> InputError:
+    return InputError(f"column {name!r}, row {row}: {value!r} is no finite number")
 
 
 def _names(values: Any, gone: Container[str]) -> Any:

@@ -63,12 +63,14 @@ class Transported:
         self.timeout, self.chunk, self.log = timeout, chunk, log
         self.most = nbytes(form) + HEADER
         self.stale = dict[int, Asked]()  # those who still work on an earlier round
+        self.sent = 0  # how often the weights were sent in the last run
         self._folder, self._lock = spooled(), threading.Lock()
         self.folder = Path(self._folder.name)
 
     def run(self, server: Tree, privates: Mapping[int, Tree], work: Work) -> Iterator[Answer]:
         """An answer for each of work.clients, in that order, each as soon as it and those before it are there."""
         self._tidy()
+        self.sent = 0
         common, done = self.packed({k: server[k] for k in self.algorithm.broadcast}), queue.SimpleQueue[Asked]()
         out = {i: self.ask(i, server, privates[i], work, common, done.put) for i in work.clients if i not in self.stale}
         waiting, end = list(work.clients), Patience(self.deadline)
@@ -89,6 +91,7 @@ class Transported:
         self, i: int, server: Tree, private: Tree, work: Work, common: "Blob", tell: Callable[["Asked"], None]
     ) -> "Asked":
         """Lets client i train, in a thread of its own, which tells when there is an answer. common: what all see."""
+        self.sent += 1
         patience = Patience(self.deadline if self.late == "discard" else None)
         asked = Asked(i, work.round, Caller(self.transport, self.clients[i], patience, self.timeout, self.log))
         order: Payload = {

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fedroute.core import Batch
@@ -21,6 +22,7 @@ from fedroute.data.table import Statistics, TableSchema, name_counts, statistics
 from fedroute.errors import InputError
 from fedroute.evaluate.metrics import Yardstick, yardstick
 from fedroute.federation.form import Form, form_of, hub_spec, types_of, without_paths
+from fedroute.federation.own_labels import of_one_site
 from fedroute.federation.own_rows import SiteData
 
 Told = dict[str, Any]  # plain JSON
@@ -31,13 +33,14 @@ Ask = Callable[[str, Mapping[str, Told]], Mapping[str, Told]]
 class Agreement(Form):
     """A form, and what the sites' rows come to by it. newcomers: numbers of the sites that never train. sizes: rows for
     training, validation and test; counts: of each of these the rows of each label; different: training rows that are
-    not copies of others; of every site at the hub, at a site of itself alone (`for_site`). table: of a table, with
-    neutral statistics until it is `settled`."""
+    not copies of others; sole: a note on the labels that one site alone has; of every site at the hub, at a site of
+    itself alone (`for_site`). table: of a table, with neutral statistics until it is `settled`."""
 
     newcomers: tuple[int, ...] = ()
     sizes: dict[str, tuple[int, int, int]]
     counts: dict[str, tuple[tuple[int, ...], ...]]
     different: dict[str, int]
+    sole: dict[str, str] = Field(default_factory=dict)
     yardstick: tuple[str, tuple[str, ...], int] = ("loss", ("loss",), -1)
     table: TableSchema | None = None
     said: tuple[str, ...] = ()  # notes, for people; those of the form among them
@@ -59,7 +62,8 @@ class Agreement(Form):
 
     def for_site(self, client: str) -> Self:
         """What this site needs of it: sizes and counts of no other."""
-        own = {k: {c: v for c, v in getattr(self, k).items() if c == client} for k in ("sizes", "counts", "different")}
+        own = {k: {c: v for c, v in getattr(self, k).items() if c == client}
+               for k in ("sizes", "counts", "different", "sole")}  # fmt: skip
         return self.model_copy(update=own)
 
     def place(self, client: str) -> int:
@@ -142,6 +146,7 @@ def agree(form: Form, told: Mapping[str, Mapping[str, Any]]) -> Agreement:
     made = Agreement(
         **{k: getattr(form, k) for k in Form.model_fields}, newcomers=newcomers, sizes=sizes, counts=counts,
         different={c: n[0] for c, n in sizes.items()}, table=table,
+        sole=of_one_site(form.labels, clients, counts),
     )  # fmt: skip
     yard = yardstick(hub_federation(made))
     return made.model_copy(update={"yardstick": (yard.headline, yard.metrics, yard.positive), "said": tuple(notes)})
@@ -174,8 +179,8 @@ def own_federation(data: SiteData, agreement: Agreement) -> Federation:
     Raises InputError where the rows are not as agreed."""
     p, i, n = data.prepared(agreement.form), agreement.place(data.client), len(agreement.clients)
     if (now := tuple(map(len, p.parts))) != (then := agreement.sizes[data.client]):
-        raise InputError(f"{data.client}: {now} rows to train, validate and test, and {then} when it was agreed: the "
-                         "data have changed since; put them back, or agree anew in another run")  # fmt: skip
+        raise InputError(f"{data.client}: {now} rows to train, validate and test, and {then} when it was agreed: "
+                         "put the data back and start the site anew, or let the hub begin a new run")  # fmt: skip
     none = torch.zeros(0, dtype=torch.int64)
     train, validation, test = (tuple(rows if k == i else none for k in range(n)) for rows in p.parts)
     schema, x, pooled = agreement.table, p.x, None

@@ -20,6 +20,20 @@ LEFT = "has left the federation for good"
 LONG = 1e9  # seconds: as long as patience lasts
 
 
+class NotAccepted(RunFailed):
+    """An owner has not accepted these terms yet, and may still do so."""
+
+    def __init__(self, words: str, terms: Mapping[str, Terms]):
+        super().__init__(words)
+        self.terms = terms
+
+
+def named(client: str, error: Exception) -> str:
+    """An error with the site's name before it, once."""
+    text = str(error)
+    return text if text.startswith((f"{client}:", f"{client} ")) else f"{client}: {text}"
+
+
 def everyone(who: Iterable[T], ask: Callable[[T], Any]) -> dict[T, Any]:
     """{one: what `ask` gave, or the TransportError that it raised}, all at the same time."""
 
@@ -40,6 +54,7 @@ class Sites:
 
     def __init__(self, transport: Transport, spec: HubSpec, log: Callable[[str], None], stopped: Callable[[], bool]):
         self.transport, self.spec, self.log, self.stopped = transport, spec, log, stopped
+        self.open = frozenset[str]()  # those whose owners have not accepted yet
 
     def caller(self, client: str, patience: Patience | None = None) -> Caller:
         patience = patience or Patience(self.spec.wait)
@@ -71,8 +86,8 @@ class Sites:
             if time.monotonic() > end:
                 missing = ", ".join(sorted(set(names or ()) - set(here))) or "any site"
                 raise RunFailed(
-                    f"waited {self.spec.wait:g} s for {missing}: start what is missing (`fedroute site start`) and run "
-                    "the hub again, or take it out of hub.sites"
+                    f"waited {self.spec.wait:g} s for {missing}: start what is missing (`fedroute site start`): a hub "
+                    "that runs goes on when it comes; or take it out of hub.sites and start the hub anew"
                 )
             self.pause(0.1)
 
@@ -92,33 +107,36 @@ class Sites:
         """The reply of each of these. Raises RunFailed, naming every one that gave none."""
         replies = everyone(payloads, lambda c: self.caller(c).ask(method, payloads[c], LONG))
         if bad := {c: e for c, e in replies.items() if isinstance(e, Exception)}:
-            raise RunFailed("\n".join(f"{c}: {e}" for c, e in bad.items()))
+            raise RunFailed("\n".join(named(c, e) for c, e in bad.items()))
         return replies
 
-    def accepted(self, terms: Mapping[str, Terms]) -> None:
-        """Brings its terms to each of these sites and waits until the owners have accepted what would leave.
+    def accepted(self, terms: Mapping[str, Terms], once: bool = False) -> None:
+        """Brings its terms to each of these sites and waits until the owners have accepted what would leave, however
+        long that takes: people read in their own time. once: asks once, and raises NotAccepted.
 
-        Raises RunFailed where one does not, in time, or cannot take part."""
-        end, open_, told, pause = time.monotonic() + self.spec.wait, set(terms), set[str](), 0.2
-        while open_:
-            left = max(1.0, end - time.monotonic())
-            replies = everyone(sorted(open_), partial(self._bring, terms, left))
-            for c, reply in replies.items():
+        Raises RunFailed where a site cannot take part."""
+        told, pause = set[str](), 0.2
+        self.open = frozenset(terms)
+        while self.open:
+            here = sorted(self.open & {*self.transport.nodes()})
+            for c, reply in everyone(here, partial(self._bring, terms, self.spec.wait)).items():
                 if isinstance(reply, Refused):
-                    raise RunFailed(f"{c}: {reply}")
+                    raise RunFailed(named(c, reply))
                 if isinstance(reply, (Away, Late)):
                     continue
                 if reply.get("accepted") is True:
-                    open_.discard(c)
+                    self.open -= {c}
                 elif c not in told:
                     told.add(c)
-                    self.log(f"{c}: waiting for its owner to accept what would leave ({reply.get('sha256')})")
-            if not open_:
-                return
-            if time.monotonic() > end:
-                raise RunFailed(f"waited {self.spec.wait:g} s for the owners of {', '.join(sorted(open_))} to accept")
-            self.pause(pause)
-            pause = min(5.0, 1.5 * pause)
+                    self.log(
+                        f"{c}: waiting for its owner to accept what would leave: `fedroute site manifest`, then "
+                        f"`fedroute site accept` there; the run goes on by itself then ({reply.get('sha256')})"
+                    )
+            if once and self.open:
+                raise NotAccepted(f"the owners of {', '.join(sorted(self.open))} have not accepted yet", terms)
+            if self.open:
+                self.pause(pause)
+                pause = min(5.0, 1.5 * pause)
 
     def _bring(self, terms: Mapping[str, Terms], seconds: float, client: str) -> Payload:
         return self.agree(client, terms[client], seconds)

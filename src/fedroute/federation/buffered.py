@@ -89,6 +89,7 @@ class Buffered(Transported):
     def run(self, server: Tree, privates: Mapping[int, Tree], work: Work) -> Iterator[Answer]:
         """The answers of one version, as they come; those that must not count besides, with why."""
         self._tidy()
+        self.sent = 0
         self.buffer.version = work.round
         common, end = self.packed({k: server[k] for k in self.algorithm.broadcast}), Patience(self.deadline)
         for i in work.clients:

@@ -30,21 +30,22 @@ def check_data(
     columns, labels or types can only be found when they tell."""
     try:
         if isinstance(source, Path):
-            return [*_findings(read_data_spec(source), source.parent, spec, client)]
+            return [*_findings(read_data_spec(source), source.parent, spec, client, str(source))]
         data = source if isinstance(source, DataSpec) else data_spec(source)
-        return [*_findings(data, base or Path.cwd(), spec, client)]
+        return [*_findings(data, base or Path.cwd(), spec, client, "DATA.yaml")]
     except InputError as e:
         return [Finding("refused", line) for line in str(e).splitlines()]
 
 
-def _findings(source: DataSpec, base: Path, spec: Mapping[str, Any], client: str) -> Iterator[Finding]:
+def _findings(source: DataSpec, base: Path, spec: Mapping[str, Any], client: str, file: str) -> Iterator[Finding]:
     from fedroute.data.rows import canonical
     from fedroute.federation.agreement import agree, counts_of
     from fedroute.federation.form import form_of, hub_spec
+    from fedroute.federation.own_labels import alike_here
     from fedroute.federation.own_rows import SiteData
     from fedroute.federation.survey import survey
 
-    data = SiteData.read(source, base, spec, client)
+    data = SiteData.read(source, base, spec, client, file)
     yield Finding("ok", f"{count(data.many, 'row')} read")
     given, report = dict(data.given), survey(data)
     given.pop("newcomers", None)  # with one client nobody would be left to train
@@ -71,6 +72,7 @@ def _findings(source: DataSpec, base: Path, spec: Mapping[str, Any], client: str
         rows = [sum(part) for part in zip(*told["labels"], strict=True)]
         said = ", ".join(f"{name} {n:,}" for name, n in zip(form.labels, rows, strict=True) if n)
         yield Finding("ok" if sum(n > 0 for n in rows) > 1 else "note", f"label: {said}")
+    yield from (Finding("note", text) for text in alike_here(data.spec, client, report["label"]))
     if agreement.table is not None:
         schema = agreement.table
         yield Finding("ok", f"{count(len(schema.numeric), 'numeric column')}: {', '.join(schema.numeric) or 'none'}")

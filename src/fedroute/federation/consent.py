@@ -1,5 +1,6 @@
 """What would leave a site, for its owner to accept before anything does: a list of plain rows, and its hash."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ MODEL = (
     "found again from it"
 )
 STAYS = "never leaves this machine"
+MESSAGE, TENSOR = 100, 130  # bytes at most that frame an answer, and each tensor in it
+HELLO, ANSWER = 400, 86  # bytes of a site's greeting, and of its answer whether its owner has accepted
 ONCE, ROUND, END = "once, before the first round", "each round in which this site takes part", "once, at the end"
 
 
@@ -32,10 +35,11 @@ class Leaving(NamedTuple):
 
 
 def site_manifest(agreement: Agreement, algorithm: Algorithm, t: Training, client: str, router: bool) -> dict[str, Any]:
-    """{client, algorithm, rows: [{what, when, bytes, private}], sha256} for the owner of this site.
+    """{client, algorithm, rows: [{what, when, bytes, private}], sha256, notes} for the owner of this site.
 
-    sha256 is of the rows, client and algorithm: the same as long as the same leaves, whoever else takes part; another
-    model, algorithm, column, or number of labels or names makes another. Bytes of tensors are exact, those of JSON the
+    notes: what is particular at this site, such as labels that it alone has. sha256 is of the rows, client and
+    algorithm: the same as long as the same leaves, whoever else takes part; another model, algorithm, column, or number
+    of labels or names makes another. Bytes of tensors are exact, those of JSON the
     most that is expected; what frames a message comes on top. router: whether the hub makes a guide, and this site
     answers routed queries."""
     rows = [*_data(agreement), *_rounds(agreement, algorithm, t), *_numbers(agreement, algorithm, t)]
@@ -46,13 +50,18 @@ def site_manifest(agreement: Agreement, algorithm: Algorithm, t: Training, clien
         "algorithm": str(algorithm.describe()["name"]),
         "rows": [{"what": r.what, "when": r.when, "bytes": r.bytes, "private": r.private} for r in rows],
     }
-    return told | {"sha256": hashlib.sha256(json.dumps(told, sort_keys=True, ensure_ascii=False).encode()).hexdigest()}
+    sha256 = hashlib.sha256(json.dumps(told, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    return told | {"sha256": sha256, "notes": [agreement.sole[client]] if client in agreement.sole else []}
 
 
 def _data(a: Agreement) -> Iterator[Leaving]:
     schema, k = a.table, len(a.labels)
     columns = len(a.columns)
     asked = "when the hub surveys, before this list could be made"
+    yield Leaving("its name, version of fedroute, clock, and whether it has agreed, trains or serves",
+                  "each time the hub asks, also before the owner has accepted", HELLO, "nothing of rows")  # fmt: skip
+    yield Leaving("whether its owner has accepted, and the hash of this list",
+                  "each time the hub asks, also before the owner has accepted", ANSWER, "nothing of rows")  # fmt: skip
     names = [] if schema is None else [n for of in schema.categorical.values() for n in of]
     text = sum(len(n.encode()) for n in names)
     if columns:
@@ -100,24 +109,35 @@ def _numbers(a: Agreement, algorithm: Algorithm, t: Training) -> Iterator[Leavin
 
 
 def _router(a: Agreement, algorithm: Algorithm) -> Iterator[Leaving]:
-    from fedroute.federation.guide_fit import SHALLOW, WATCHED, WIDEST, width_of
+    from fedroute.federation.guide_fit import BRANCH, SHALLOW, WATCHED, WIDEST, width_of
 
     hub = hub_federation(a)
     shared = algorithm.init(algorithm.task.init(), hub.training_sizes())["w"]
-    wide = 0
-    for names in ((SHALLOW.get(hub.x.ndim), "deep"), (SHALLOW.get(hub.x.ndim),), ("deep",)):
-        try:
-            wide = max(wide, width_of(tuple(n for n in names if n), algorithm.task, shared, hub))
-        except InputError:  # what this model does not let be read is not asked for
-            continue
-    wide = min(wide, WIDEST)
-    seen = width_of(WATCHED.get(hub.x.ndim, ("deep",)), algorithm.task, shared, hub)
-    for what, d in (("of what a router reads of a row", wide), ("of what tells who is like nobody", seen)):
-        yield Leaving(f"{what}, {d} numbers: their sums and sums of products over training rows", END,
-                      8 * (1 + d + d * (d + 1) // 2) + 16 * d, SUMS)  # fmt: skip
+    shallow, kinds = SHALLOW.get(hub.x.ndim), set[str]()
+    widths = dict[tuple[str, ...], int]()
+    for names in ((shallow, "deep"), (shallow,), ("deep",)):
+        with contextlib.suppress(InputError):  # what this model does not let be read is not asked for
+            known = tuple(n for n in names if n)
+            if (d := width_of(known, algorithm.task, shared, hub)) <= WIDEST:
+                widths[known] = d
+    kinds = {n for names in widths for n in names} | {*(watched := WATCHED.get(hub.x.ndim, ("deep",)))}
+    if hasattr(algorithm.task, "branch"):
+        kinds |= {*BRANCH}
+    wide = [d for names, d in widths.items() if not any({*names} < {*other} for other in widths)]
+    each = sum(width_of((n,), algorithm.task, shared, hub) for n in sorted(kinds))
+    row = hub.x.shape[1] if hub.x.ndim == 2 else 0
+    seen = width_of(watched, algorithm.task, shared, hub)
+    numbers = f"{each + row} numbers: their sums and sums of squares over training rows"
+    yield Leaving(f"of what a router reads of a row, {numbers}", END, 8 * (1 + 2 * each + row), SUMS)
+    for what, ds in (("of what a router reads of a row", wide), ("of what tells who is like nobody", [seen])):
+        yield Leaving(f"{what}, {sum(ds)} numbers: their sums and sums of products over training rows", END,
+                      sum(8 * (1 + d + d * (d + 1) // 2) for d in ds), SUMS)  # fmt: skip
     yield Leaving("summed losses of validation rows under several posteriors", END, 1200, SUMS)
+    tensors = 10 + 2 * len(kinds) + len(wide)
+    yield Leaving("names, shapes and types in these seven answers, and in that of distances", END,
+                  7 * MESSAGE + tensors * TENSOR, "nothing of rows")  # fmt: skip
     rows = max((n[1] for n in a.sizes.values()), default=0)
     yield Leaving("of each validation row how far it lies from this site's rows, and from the nearest site's, sorted",
-                  END, 16 * min(rows, 4096), "one number a row, without the row")  # fmt: skip
+                  END, 16 + 16 * min(rows, 4096), "one number a row, without the row")  # fmt: skip
     yield Leaving("answers to queries from outside: a probability for each label", "for each query that is routed here",
                   8 * max(1, len(a.labels)), "what the model answers; many answers tell about a model")  # fmt: skip

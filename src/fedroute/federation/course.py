@@ -4,6 +4,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -63,9 +64,14 @@ class Course(Loop):
 
     engine: Transported
 
-    def prepared(self, sites: Sites, agreement: Agreement, left: set[int], told: Callable[[int, int], None]) -> None:
-        """What it needs besides. told: (round, rounds), as it goes."""
+    def prepared(
+        self, sites: Sites, agreement: Agreement, left: set[int], told: Callable[[State], None],
+        leaves: Callable[[str], None], gone: Callable[[], AbstractSet[str]],
+    ) -> None:  # fmt: skip
+        """What it needs besides. told: hears the state after each round. leaves: hears who says that it has left; gone:
+        all who have, however that was heard."""
         self.sites, self.agreement, self.left, self.told = sites, agreement, left, told
+        self.leaves, self.gone = leaves, gone
         self.whole, self.state = self.federation, State(0, {}, {})
         self.kept: list[dict[int, int]] = []
         self.engine.keep = self.needed
@@ -88,7 +94,7 @@ class Course(Loop):
 
     def evaluated(self, state: State, first: int, work: Work) -> State:
         self.state = state
-        self.told(state.round, self.t.rounds)
+        self.told(state)
         self._leaving(state)
         return super().evaluated(state, first, work)
 
@@ -148,16 +154,16 @@ class Course(Loop):
                 who = ", ".join(sorted(here)) or "none"
                 raise RunFailed(
                     f"waited {self.sites.spec.wait:g} s for a quorum of {needs}; here: {who}. "
-                    "Start the others (`fedroute site start`), and run the hub again: it goes on from its checkpoint"
+                    "Start the others (`fedroute site start`): a hub that runs goes on from its checkpoint when one "
+                    "comes"
                 )
             self.sites.pause(0.1)
         self.sites.pause(0)
 
     def _leaving(self, state: State) -> None:
-        """Takes note of those who said in this round that they have left."""
-        gone = {q.client for q in state.quarantined if q.round == state.round and LEFT in q.reason}
-        for name in sorted(gone):
-            if (i := self.agreement.place(name)) not in self.left:
-                self.left.add(i)
-                self.log(f"{name} {LEFT}; the others go on")
-                self.without_left()
+        """Takes note of those who have left since the last round."""
+        for name in sorted({q.client for q in state.quarantined if q.round == state.round and LEFT in q.reason}):
+            self.leaves(name)
+        if new := {self.agreement.place(c) for c in self.gone() & {*self.agreement.clients}} - self.left:
+            self.left |= new
+            self.without_left()

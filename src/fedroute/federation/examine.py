@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedroute.federation.folders import SiteFolder
+from fedroute.federation.leaving import to_be_in
 from fedroute.federation.reaching import days_left, reach
 
 if TYPE_CHECKING:
@@ -16,12 +17,13 @@ SOON = 30  # days before a certificate's end from which it is said
 
 def examine(site: SiteFolder) -> "list[Finding]":
     """Findings, each "ok", "note" or "refused" and a text with the mend: data, schema and label map, certificate, key,
-    the way to the hub, both clocks. Raises InputError where the site has not joined."""
+    the way to the hub, both clocks. Raises InputError where the site has not joined, or has left."""
     import yaml
 
     from fedroute.federation.check import Finding, check_data, clock
 
     site.to_join()
+    to_be_in(site)
     settings = site.settings()
     config: dict[str, Any] = yaml.safe_load(site.config.read_text(encoding="utf-8"))
     found = list(check_data(Path(settings["data"]), config["federation"], settings["name"]))

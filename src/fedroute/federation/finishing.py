@@ -67,7 +67,7 @@ class Last:
                 self.silent[name] = f"{method}: {e}"
                 self.course.log(f"{name} gave no answer to {method}, and is left out from here on: {e}")
         if who and not self.members:
-            raise RunFailed("no site answers any more; run the hub again when they do: it goes on from here")
+            raise RunFailed("no site answers any more; a hub that runs goes on from here when one comes")
         return {i: reply for i, reply in found.items() if not isinstance(reply, Exception)}
 
     def adapted(self, passes: dict[int, int]) -> None:

@@ -15,6 +15,7 @@ from fedroute.data.rows import Names, by_value
 from fedroute.data.sources.tables import lacking_columns, wanted_columns
 from fedroute.data.spec import Table
 from fedroute.errors import InputError
+from fedroute.federation.own_labels import misspelt
 from fedroute.federation.site_spec import ELSEWHERE
 
 TYPES = ("double", "string")  # what columns of several types are read as, the first that all of them fit
@@ -134,12 +135,19 @@ def _columns(
     except InputError as e:
         faults.append(str(e))
         return ()
-    faults += lacking_columns(spec, wanted, names)
+    lacked = lacking_columns(spec, wanted, names, own=True)
     types, found = types_of(told), list[Column]()
     for name in wanted:
         having = {c: r["columns"][name] for c, r in told.items() if name in r["columns"]}
         looks = {c: Look.load(p["look"]) for c, p in having.items() if p["look"] is not None}
-        if lacking := [c for c in told if c not in having]:
+        if name in lacked:
+            reading = "unsure"
+            if types.get(name) != "" and len(looks) == len(having):
+                reading = reading_of(Look.together(looks.values()), name, spec)
+            if reading not in LEFT_OUT:  # what would not be used anyway may be lacking
+                faults.append(lacked[name])
+                continue
+        elif lacking := [c for c in told if c not in having]:
             notes.append(f"column {name} is missing at {', '.join(lacking)}: filled")
         if types.get(name) == "" or len(looks) < len(having):
             kinds = ", ".join(f"{p['type']} at {c}" for c, p in having.items())
@@ -238,6 +246,10 @@ def _labels(
         assert isinstance(found, Names)
         return found.kinds, False, None
     counts = [r["label"]["counts"] for r in told]
+    if getattr(spec, "source", "") != "bundled" and (
+        odd := misspelt(spec, clients, counts, [r["label"].get("sure", ()) for r in told])
+    ):
+        raise InputError("\n".join(odd))
     kinds = tuple(sorted({k for c in counts for k in c}, key=by_value))
     place = {k: i for i, k in enumerate(kinds)}
     codes = [np.repeat([place[k] for k in c], [*c.values()]).astype(np.int64) for c in counts]
@@ -248,11 +260,11 @@ def _labels(
         return f"the data (client {clients[int(owner.codes[row])]})"
 
     if isinstance(spec, Table):
-        label = label_of(names, spec, where, owner, notes)
+        label = label_of(names, spec, where, None, notes)
     elif spec.source == "bundled":
         label = names
     else:
-        label = called(names, spec.label_names, where, owner, notes)
+        label = called(names, spec.label_names, where, None, notes)
     assert isinstance(label, Names)
     row_of = dict(zip(names.codes.tolist(), label.codes.tolist(), strict=True))
     return label.kinds, False, {k: row_of.get(i, i) for i, k in enumerate(kinds)}

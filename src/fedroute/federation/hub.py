@@ -4,7 +4,7 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,14 +16,18 @@ from fedroute.engines.transport import Transported
 from fedroute.errors import InputError, RunFailed
 from fedroute.federation.agreed import Terms, bound, check, task_of, terms
 from fedroute.federation.agreement import Agreement, hub_federation, reach
-from fedroute.federation.asking import LEFT, Sites, everyone
+from fedroute.federation.asking import LEFT, NotAccepted, Sites, everyone, named
 from fedroute.federation.course import Course, begin, engine_of
+from fedroute.federation.departed import Departed
 from fedroute.federation.finishing import finished, guide_of
 from fedroute.federation.joining import admit
+from fedroute.federation.patience import Patience
 from fedroute.federation.spec import HubSpec
+from fedroute.federation.standing import Standing
 from fedroute.federation.statistics import settle
 from fedroute.federation.transport import Transport, TransportError
 from fedroute.jobs import logged, write_report
+from fedroute.quarantine import Quarantined
 from fedroute.rounds import State, update_pattern
 from fedroute.run_directory import RunDirectory, fingerprint
 from fedroute.say import announce, planned
@@ -33,7 +37,8 @@ from fedroute.tree import sha256
 if TYPE_CHECKING:
     from fedroute.router.guide import Guide
 
-AGREED, GUIDE, JOINED = "agreement.json", "guide.safetensors", "joined.json"
+AGREED, GUIDE, JOINED, DEPARTED = "agreement.json", "guide.safetensors", "joined.json", "departed.json"
+LATE = "has joined after the run"
 
 
 class Hub:
@@ -60,29 +65,37 @@ class Hub:
         goes_with(config, self.spec)
         self._phase, self._round, self._clients = "waiting", 0, tuple[str, ...](self.spec.sites or ())
         self._common, self._terms = dict[str, Any](), dict[str, Terms]()
-        self._left, self._new = set[str](), set[str]()
-        self._admitting, self._listening, self._guide = threading.Lock(), False, self._kept_guide()
-        if (kept := self._kept()) is not None:
-            self._common, agreement, self._left = kept
+        self._left, self._new, self._refused = set[str](), set[str](), dict[str, str]()  # _left: out of the rounds
+        self._admitting, self._guiding, self._listening = threading.Lock(), threading.Lock(), False
+        self._guide, self._joined, self._agreed = self._kept_guide(), self._kept_joined(), self._kept()
+        if self._agreed is not None:
+            self._common, agreement, self._left = self._agreed
             self._clients, self._terms = agreement.clients, self._for_all(agreement)
+        self._departed, self._standing = Departed(self.out / DEPARTED, self._left), Standing()
 
     def clients(self) -> tuple[str, ...]:
-        """The sites that have agreed, and those that have joined since; none before there is an agreement."""
-        return (*self._clients, *self._joined()) if self._kept() else ()
+        """The sites that have agreed, and those that have joined since, without those that have left; none before there
+        is an agreement."""
+        gone = self._departed.names()
+        return tuple(c for c in dict.fromkeys((*self._clients, *self._joined)) if c not in gone) if self._agreed else ()
 
     def guide(self) -> "Guide | None":
         """Who should answer a query; None where there is no guide, or not yet."""
         return self._guide
 
     def status(self) -> dict[str, Any]:
-        """{phase, round, rounds, sites: [{client, here, state}]}: at once, from any thread."""
-        here = self.transport.nodes()
-        names = sorted({*self._clients, *here})
+        """{phase, round, rounds, sites: [{client, here, state}]}: at once, from any thread. state: here, away, or
+        that it has left for good; words: that it has joined after the run, or is not let in, and why."""
+        here = {*self.transport.nodes()} - (self._departed.names() - self._new)
+        names = sorted({*self._clients, *self._joined, *self._departed.names(), *here})
         return {
             "phase": self._phase,
             "round": self._round,
             "rounds": self.config.training.rounds,
-            "sites": [{"client": c, "here": c in here, "state": self._state_of(c, here)} for c in names],
+            "sites": [
+                {"client": c, "here": c in here, "state": self._state_of(c, here), "words": self._words_on(c)}
+                for c in names
+            ],
         }
 
     def run(self) -> dict[str, Any]:
@@ -108,13 +121,18 @@ class Hub:
             except Exception:
                 self._phase = "failed"
                 raise
-            self._phase = "done"
+            self._phase, self._round = "done", self.config.training.rounds
+            past = [Quarantined(**q) for q in directory.read_summary().get("quarantined", ())]
+            self._standing.ended(past, self._round)
+        for node in self.transport.nodes():  # they may have come before anybody listened
+            self._came(node, log)
         for node in sorted(self._new):
             self._admit(node)
         return directory.read_summary()
 
     def _run(self, directory: RunDirectory, log: Callable[[str], None]) -> None:
         sites = Sites(self.transport, self.spec, log, self.stop.is_set)
+        self._standing.sites = sites
         agreement = self._agreement(directory, sites)
         course, state = self._course(directory, agreement, sites, log)
         says = planned(course.alg, course.whole, course.t, course.seed, LOOKED_AT)
@@ -122,6 +140,7 @@ class Hub:
             log(text)
         if state.round:
             log(f"going on after round {state.round}")
+            self._went(state)
         self._phase, began = "training", state.round
         try:
             state = course.run(state)
@@ -129,9 +148,8 @@ class Hub:
             run = finished(course, state, says, began)
             if self.config.router and self._guide is None:
                 absent = {*run.besides["hub"]["left"], *run.besides["hub"].get("silent", ())}
-                guide = guide_of(course, state, self.config, absent, log)
-                guide.save(directory.path / GUIDE)
-                self._guide = guide
+                absent |= self._departed.names() & {*agreement.clients}
+                self._set_guide(guide_of(course, state, self.config, absent, log))
         finally:
             course.engine.close()
             self._left = {agreement.clients[i] for i in course.left}
@@ -156,22 +174,24 @@ class Hub:
             t = t.model_copy(update={"quorum": 0.0})
         engine = engine_of(alg, agreement.clients, self.transport, self.spec, update_pattern(alg, state), t, log)
         course = Course(alg, engine, federation, t, seed, directory, self.progress, log)
-        course.prepared(sites, agreement, {agreement.place(c) for c in self._left}, self._went)
+        left = {agreement.place(c) for c in self._left}
+        course.prepared(sites, agreement, left, self._went, lambda c: self._gone(c, sites), self._departed.names)
         return course, state
 
     # agreeing
 
     def _agreement(self, directory: RunDirectory, sites: Sites) -> Agreement:
         """That of the run in the directory, or a new one, accepted by all."""
-        if (kept := self._kept()) is not None:
+        if (kept := self._agreed) is not None:
             self._common, made, self._left = kept
         else:
             self._phase = "waiting"
-            names = sites.gather(self.spec.sites)
-            self._greet(names, sites)
+            names = self._greet(sites.gather(self.spec.sites), sites)
             self._phase = "agreeing"
             made = reach(self.config.federation, names, self.config.seed, sites.ask)
-            self._common = terms(self.config, made.clients, self._initial(made), secrets.token_hex(8))
+            self._common = self._bound(made)
+            for text in made.sole.values():
+                sites.log(text)
             sites.accepted(self._for_all(made))
             made = settle(made, sites.ask)
         self._clients, self._terms = made.clients, self._for_all(made)
@@ -180,12 +200,22 @@ class Hub:
             self._keep(made)
         else:
             here = [c for c in made.clients if c in self.transport.nodes()]
-            everyone(here, lambda c: sites.agree(c, self._terms[c], self.spec.wait))
+            for c, e in everyone(here, lambda c: sites.agree(c, self._terms[c], self.spec.wait)).items():
+                if isinstance(e, Exception):
+                    sites.log(f"{c}: {e}")
         return made
 
-    def _initial(self, agreement: Agreement) -> str:
-        """The hash of the weights that training starts from."""
-        return sha256(task_of(self.config.model, hub_federation(agreement), self.config.seed).init())
+    def _bound(self, agreement: Agreement) -> Terms:
+        """The terms, with the hash of the weights that training starts from. Raises InputError where model and
+        algorithm do not go together, before any site hears of them."""
+        federation = hub_federation(agreement)
+        try:
+            initial = sha256(task_of(self.config.model, federation, self.config.seed).init())
+            made = terms(self.config, agreement.clients, initial, secrets.token_hex(8))
+            bound(made, federation)
+        except InputError as e:
+            raise InputError(f"the hub's own config: {e}") from None
+        return made
 
     def _for_all(self, agreement: Agreement) -> dict[str, Terms]:
         """Each site's own terms: it learns the sizes and counts of no other."""
@@ -194,6 +224,7 @@ class Hub:
     def _keep(self, agreement: Agreement) -> None:
         kept = {"terms": self._common, "data": agreement.model_dump_json(), "left": sorted(self._left)}
         write(self.out / AGREED, json.dumps(kept, ensure_ascii=False))
+        self._agreed = self._common, agreement, set(self._left)
 
     def _kept(self) -> tuple[Terms, Agreement, set[str]] | None:
         """(terms, agreement, who has left) of the run in the directory."""
@@ -210,11 +241,21 @@ class Hub:
 
         return Guide.load(self.out / GUIDE)
 
-    def _greet(self, names: tuple[str, ...], sites: Sites) -> None:
-        """Says where a site is of another version, or its clock is wrong."""
+    def _greet(self, names: tuple[str, ...], sites: Sites) -> tuple[str, ...]:
+        """Those of them that have not left. Says where a site is of another version, or its clock is wrong.
+
+        Raises RunFailed where one has left that the config names, or all have."""
         import fedroute
 
-        for c, hello in sites.all("hello", {c: {} for c in names}).items():
+        hellos = sites.all("hello", {c: {} for c in names})
+        gone = [c for c, hello in hellos.items() if hello.get("state") == "left"]
+        for c in names:
+            self._gone(c, sites) if c in gone else self._departed.back(c)
+        if gone and (self.spec.sites or len(gone) == len(names)):
+            raise RunFailed(f"{', '.join(gone)} {LEFT}: take it out of hub.sites, or let it join anew")
+        for c, hello in hellos.items():
+            if c in gone:
+                continue
             if hello.get("client") != c:
                 raise InputError(f"{c}: its site calls itself {hello.get('client')!r}: give both one name")
             if hello.get("version") != fedroute.__version__:
@@ -224,6 +265,7 @@ class Hub:
             clock = hello.get("clock")
             if isinstance(clock, float) and abs(clock - time.time()) > 60:
                 sites.log(f"{c}: its clock is {abs(clock - time.time()):.0f} s off")
+        return tuple(c for c in names if c not in gone)
 
     # who comes and goes
 
@@ -233,26 +275,53 @@ class Hub:
             self.transport.on_change(lambda node, here: self._came(node, log) if here else None)
 
     def _came(self, node: str, log: Callable[[str], None]) -> None:
-        """A site that comes back is brought its terms; a new one is let in once the run has ended. Each in a thread of
-        its own."""
-        if not self._terms:
-            return
-        if node in self._terms:
-            sites = Sites(self.transport, self.spec, log, self.stop.is_set)
-            threading.Thread(target=self._bring, args=(node, sites), daemon=True).start()
-        elif node not in self._joined():
-            log(f"{node} is new: it is let in once the run has ended")
+        """A site that comes back is brought its terms, one that has left is taken note of, and a new one is let in once
+        the run has ended. In a thread of its own."""
+        if self._terms and node not in self._terms and node not in self._joined:
             self._new.add(node)
-            if self._phase == "done":
-                threading.Thread(target=self._admit, args=(node,), daemon=True).start()
+        ended = self._phase == "done"
+        threading.Thread(target=self._meet, args=(node, log, ended), daemon=True).start()
 
-    def _bring(self, node: str, sites: Sites) -> None:
+    def _meet(self, node: str, log: Callable[[str], None], ended: bool) -> None:
+        sites = Sites(self.transport, self.spec, log, self.stop.is_set)
         try:
-            sites.agree(node, self._terms[node], self.spec.wait)
+            if sites.caller(node).ask("hello", {}).get("state") == "left":
+                self._new.discard(node)
+                self._gone(node, sites)
+            elif node in self._departed.names() and self._terms:
+                self._new.add(node)  # it has joined anew
+            elif node in self._terms and node not in self._joined and not ended:
+                sites.agree(node, self._terms[node], self.spec.wait)
         except TransportError as e:
-            self.log(f"{node}: {e}")
+            self.log(named(node, e))
+        if node in self._new:
+            if self._phase == "done":
+                self._admit(node)
+            else:
+                log(f"{node} is new: it is let in once the run has ended")
 
-    def _joined(self) -> dict[str, Any]:
+    def _gone(self, node: str, sites: Sites) -> None:
+        """Takes note that a site has left, from now on, and lets it know that this was heard."""
+        if self._departed.add(node):
+            self.log(f"{node} {LEFT}; the others go on")
+            self._set_guide(self._guide)
+        try:
+            sites.caller(node, Patience(self.spec.answer_timeout)).ask("leave", {})
+        except TransportError as e:
+            self.log(f"{node} does not know yet that its leaving was heard: {e}")
+
+    def _set_guide(self, guide: "Guide | None") -> None:
+        """It is in force from now on, without those that have left."""
+        with self._guiding:
+            if guide is None:
+                return
+            for c in sorted({*guide.clients} & self._departed.names()):
+                if len(guide.clients) > 1:
+                    guide = guide.leave(c)
+            guide.save(self.out / GUIDE)
+            self._guide = guide
+
+    def _kept_joined(self) -> dict[str, Any]:
         """client -> what is known of a site that came later."""
         file = self.out / JOINED
         return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
@@ -263,26 +332,56 @@ class Hub:
         sites = Sites(self.transport, self.spec, self.log, self.stop.is_set)
         with self._admitting:
             self._new.discard(node)
-            if (kept := self._kept()) is None or node in self._joined():
+            gone = node in self._departed.names()
+            if (kept := self._agreed) is None or (node in {*self._terms, *self._joined} and not gone):
                 return
             course, state = self._course(directory, kept[1], sites, self.log)
             try:
                 told, guide = admit(node, course, state, self._common, sites, self._guide, self.log)
+            except NotAccepted as e:
+                self._refused[node] = str(e)
+                threading.Thread(target=self._admit_later, args=(node, e.terms), daemon=True).start()
+                return
             except (InputError, RunFailed) as e:
+                self._refused[node] = str(e)
                 self.log(f"{node} is not let in: {e}")
                 return
             finally:
                 course.engine.close()
-            if guide is not None:
-                guide.save(self.out / GUIDE)
-                self._guide = guide
-            write(self.out / JOINED, json.dumps(self._joined() | {node: told}, ensure_ascii=False, indent=1) + "\n")
+            self._refused.pop(node, None)
+            self._departed.back(node)
+            self._set_guide(guide)
+            joined = self._joined | {node: told}
+            write(self.out / JOINED, json.dumps(joined, ensure_ascii=False, indent=1) + "\n")
+            self._joined = joined
 
-    def _went(self, round: int, rounds: int) -> None:
-        self._round = round
+    def _admit_later(self, node: str, terms: Mapping[str, Terms]) -> None:
+        """Lets a new site in once its owner has accepted; the others do not wait for that."""
+        try:
+            Sites(self.transport, self.spec, self.log, self.stop.is_set).accepted(terms)
+        except KeyboardInterrupt:
+            return
+        except RunFailed as e:
+            self._refused[node] = str(e)
+            self.log(f"{node} is not let in: {e}")
+            return
+        self._admit(node)
 
-    def _state_of(self, client: str, here: tuple[str, ...]) -> str:
-        return LEFT if client in self._left else "here" if client in here else "away"
+    def _went(self, state: State) -> None:
+        self._round = state.round
+        self._standing.after(state.quarantined, state.round)
+
+    def _state_of(self, client: str, here: set[str]) -> str:
+        if client in self._departed.names() - self._new:
+            return LEFT
+        return "here" if client in here else "away"
+
+    def _words_on(self, client: str) -> str:
+        if client in self._refused:
+            return f"is not let in: {self._refused[client]}"
+        if client in self._new:
+            return "is not let in yet"
+        return self.transport.notes().get(client) or (LATE if client in self._joined else self._standing.words(client))
 
 
 def run_hub(config: Config, out: Path, transport: Transport, **options: Any) -> dict[str, Any]:

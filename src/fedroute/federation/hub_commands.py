@@ -35,11 +35,15 @@ def init(
 ) -> None:
     """Make a federation: its CA, the hub's certificate, the config."""
     from fedroute.config import load
+    from fedroute.federation.hub_config import checked_config
     from fedroute.federation.onboarding import init_hub, place, shown
 
     if gateway and not tokens and place(gateway, "--gateway")[0] not in ("127.0.0.1", "localhost", "::1"):
         raise InputError(f"--gateway {gateway}: anybody who reaches it could ask: give --tokens FILE, or 127.0.0.1")
-    hub = init_hub(load(config, overrides or ()), out, name, port, gateway=gateway, tokens=tokens)
+    made, notes = checked_config(load(config, overrides or ()))
+    for text in notes:
+        print(f"note: {text}")
+    hub = init_hub(made, out, name, port, gateway=gateway, tokens=tokens)
     print(f"hub: {out}, for sites that dial {name}:{port}")
     print(f"CA's fingerprint: {shown(hub.settings()['fingerprint'])}")
     print(f"guard {hub.ca / 'rootCA.key'}: with it sites are let in")

@@ -1,20 +1,23 @@
 """What runs in the hub's process: the run of its config over the transport, and the gateway beside it."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedroute.errors import InputError, RunFailed
 from fedroute.federation.folders import HubFolder
 from fedroute.federation.live_gateway import serve_live
+from fedroute.federation.ports import held, port_words, taken
 from fedroute.federation.state_file import write_state
 from fedroute.federation.transport import Transport
+from fedroute.federation.twins import CANNOT
 
 if TYPE_CHECKING:
     from fedroute.federation.hub import Hub
 
 Say = Callable[[str], None]
+AGAIN = "it is tried again when a site comes, or is started anew"
 
 
 def run(folder: Path, transport: Transport, stop: threading.Event, say: Say) -> None:
@@ -24,24 +27,24 @@ def run(folder: Path, transport: Transport, stop: threading.Event, say: Say) -> 
     from fedroute.federation.hub import Hub
 
     at = HubFolder.at(folder)
-    came = threading.Event()
+    came, told = threading.Event(), dict[str, Any]()
     transport.on_change(lambda node, here: came.set() if here else None)
-    words = ""
     try:
         hub = Hub(load(at.config), at.run, transport, log=say, stop=stop)
     except InputError as e:
         say(str(e))
-        write_state(folder, up=True, words=str(e))
+        write_state(folder, up=True, phase="failed", words=str(e))
         return
-    telling = threading.Thread(
-        target=_tell, args=(folder, hub, stop, lambda: words), name="fedroute-state", daemon=True
-    )
+    telling = threading.Thread(target=_tell, args=(at, hub, stop, told), name="fedroute-state", daemon=True)
     telling.start()
-    gateway = threading.Thread(target=serve_live, args=(at, hub, transport, stop, say), name="fedroute-gateway")
+    gateway = threading.Thread(
+        target=serve_live, name="fedroute-gateway",
+        args=(at, hub, transport, stop, say, lambda words: told.update(gateway=words)),
+    )  # fmt: skip
     gateway.start()
     while not stop.is_set():
         came.clear()
-        words = ""
+        told["words"] = ""
         try:
             hub.run()
             say("the run has ended; its report is run/report.html")
@@ -49,18 +52,23 @@ def run(folder: Path, transport: Transport, stop: threading.Event, say: Say) -> 
         except KeyboardInterrupt:
             say("the run was stopped after its last whole round; `fedroute hub start` goes on")
         except (InputError, RunFailed) as e:
-            words = f"the run cannot go on: {e}"
-            say(words)
+            told["words"] = f"{CANNOT}{e}\n{AGAIN}"
+            say(told["words"])
             while not stop.wait(1.0) and not came.is_set():
                 pass
     gateway.join()
 
 
-def _tell(folder: Path, hub: "Hub", stop: threading.Event, words: Callable[[], str]) -> None:
+def _tell(at: HubFolder, hub: "Hub", stop: threading.Event, told: Mapping[str, Any]) -> None:
+    """Keeps state.json as it is."""
     last: dict[str, Any] = {}
+    port = at.settings()["port"]
     while True:
-        if (state := {"up": True, "words": words()} | hub.status()) != last:
-            write_state(folder, **state)
+        state: dict[str, Any] = {"up": held(port)} | dict(told) | hub.status()
+        if not state["up"]:
+            state["words"] = port_words(taken(port), at.settings_file)
+        if state != last:
+            write_state(at.root, **state)
             last = state
         if stop.wait(1.0):
             return

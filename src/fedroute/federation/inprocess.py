@@ -66,6 +66,9 @@ class InProcess:
     def on_change(self, tell: Callable[[str, bool], None]) -> None:
         self._tell.append(tell)
 
+    def notes(self) -> dict[str, str]:
+        return {}
+
     def close(self) -> None:
         self._closed.set()
         for name in self.nodes():

@@ -1,6 +1,7 @@
 """A site that comes later: it takes no part in rounds, and gets a private part, a line, and a place in the guide."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fedroute.errors import RunFailed
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def extended(agreement: Agreement, client: str, told: dict[str, Any]) -> Agreement:
-    """The agreement with one more site, after all others, as a newcomer. told: what `counts_of` told there.
+    """The agreement with one more site, after all others, as a newcomer; one that had left and comes back keeps its
+    number. told: what `counts_of` told there.
 
     Raises RunFailed where that is none."""
     try:
@@ -26,10 +28,11 @@ def extended(agreement: Agreement, client: str, told: dict[str, Any]) -> Agreeme
         counts = tuple(tuple(map(int, part)) for part in told["labels"])
     except (KeyError, TypeError, ValueError):
         raise RunFailed(f"{client}: its counts are not what they should be; is it of the same version?") from None
+    clients = tuple(dict.fromkeys((*agreement.clients, client)))
     return agreement.model_copy(
         update={
-            "clients": (*agreement.clients, client),
-            "newcomers": (*agreement.newcomers, len(agreement.clients)),
+            "clients": clients,
+            "newcomers": tuple(dict.fromkeys((*agreement.newcomers, clients.index(client)))),
             "sizes": agreement.sizes | {client: (a, b, c)},
             "counts": agreement.counts | {client: counts},
             "different": agreement.different | {client: a},
@@ -57,11 +60,13 @@ def admit(
         raise RunFailed(
             f"{client}: its file has no column {', '.join(map(repr, lacking))}; DATA.yaml may `rename` columns"
         )
-    asked = form.model_dump(mode="json") | {"clients": [*form.clients, client]}
+    asked = form.model_dump(mode="json") | {"clients": [*dict.fromkeys((*form.clients, client))]}
     agreement = extended(course.agreement, client, sites.ask("form", {client: asked})[client])
-    sites.accepted({client: common | {"data": agreement.for_site(client).model_dump_json()}})
+    sites.accepted({client: common | {"data": agreement.for_site(client).model_dump_json()}}, once=True)
     i, whole = agreement.place(client), hub_federation(agreement)
     course.agreement, course.engine.clients = agreement, agreement.clients
+    # one that comes back may have a folder without its old private weights: it begins with those of the model's start
+    state = replace(state, privates={k: v for k, v in state.privates.items() if k != i})
     last = Last(course, state, [i])
     last.adapted({i: adapt_epochs(course.alg) or 1})
     if course.t.alone:

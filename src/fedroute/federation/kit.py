@@ -75,6 +75,27 @@ def read_request(request: Path) -> dict[str, Any]:
     return _member(request, "request.json", "a request, as `fedroute site request` makes it")
 
 
+def key_asked_for(request: Path) -> str:
+    """SHA-256 of the public key that a site's folder has asked with. Raises InputError where there is none."""
+    if request.is_dir() and not list(request.glob("*.key")):
+        raise InputError(f"{request}: the private key is gone: make a new request in a new folder")
+    try:
+        return str(json.loads((request / "request.json").read_text(encoding="utf-8"))["public_key_sha256"])
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise InputError(
+            f"{request}: holds no request ({type(e).__name__}): name the folder that `fedroute site request` made"
+        ) from None
+
+
+def key_signed(signed: Path) -> str:
+    """The same of the key in the certificate that the hub signed. Raises InputError."""
+    what = "a signed request, as `fedroute site approve` makes it"
+    try:
+        return str(_member(signed, "signed.json", what)["hashes"]["public_key_sha256"])
+    except (KeyError, TypeError):
+        raise InputError(f"{signed}: this is not {what}") from None
+
+
 def sign(hub: HubFolder, request: Path, signed: Path) -> None:
     _nvflare(hub.root, "cert", "approve", str(request), "-c", str(hub.ca), "--profile", str(hub.profile), "--out",
              str(signed), "--force")  # fmt: skip

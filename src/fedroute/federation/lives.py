@@ -1,60 +1,87 @@
 """Starting and stopping a hub or a site, and how it stands, for the command line."""
 
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from fedroute.durable import write
-from fedroute.errors import RunFailed
+from fedroute.errors import InputError, RunFailed
 from fedroute.federation import supervise
 from fedroute.federation.accepting import is_open
 from fedroute.federation.folders import Folder, HubFolder, SiteFolder
 from fedroute.federation.kit import need_nvflare
+from fedroute.federation.leaving import left_words
+from fedroute.federation.ports import bound_at, fault_at, port_words
 from fedroute.federation.state_file import read_state
+
+PROCESS_LOG = "process.log"  # what the processes print
 
 
 def begin(folder: Folder, foreground: bool, wait: float, ready: Callable[[Folder], str]) -> None:
-    """Starts it under a supervisor, or in the foreground becomes that; waits until it is ready and says so."""
+    """Starts it under a supervisor, or in the foreground becomes that; waits until it is ready and says so.
+
+    Raises InputError where it runs already or its port is taken, RunFailed where it is not ready in time."""
     need_nvflare()
-    (folder.root / "state.json").unlink(missing_ok=True)
+    startable(folder)
     if foreground:
         raise SystemExit(supervise.supervise(folder.root))
+    log = _size(folder.log), _size(folder.root / PROCESS_LOG)
     supervise.start(folder.root)
-    end = time.monotonic() + wait
+    end, said = time.monotonic() + wait, ""
     while time.monotonic() < end:
         if words := ready(folder):
             print(words)
             return
+        if (why := str(read_state(folder.root).get("words") or "")) and why != said:
+            print(f"not yet: {why}", file=sys.stderr)
+            said = why
         time.sleep(0.1)
-    state = read_state(folder.root)
-    if wait:
-        why = state.get("words") or f"its log is {folder.log}"
-        print(f"started, and not up after {wait:g} s: {why}\nit goes on trying; `fedroute {folder.kind()} status` says")
-    else:
+    if not wait:
         print("started")
+        return
+    heard = "\n".join(filter(None, (last_words(folder.log, log[0]), last_words(folder.root / PROCESS_LOG, log[1]))))
+    raise RunFailed(
+        f"started, and not up after {wait:g} s: {said or 'why is not known yet'}\n{heard}\n"
+        f"it goes on trying; `fedroute {folder.kind()} status` says, and `stop` ends it"
+    )
+
+
+def startable(folder: Folder) -> None:
+    """Raises InputError where it runs already, or its port is another program's: before anything is written."""
+    if supervise.Running(folder.root).alive:
+        raise InputError(f"{folder.root}: it runs already; `stop` ends it")
+    if not isinstance(folder, HubFolder):
+        return
+    settings = folder.settings()
+    if fault := fault_at(bound_at(settings["host"]), settings["port"]):
+        raise InputError(port_words(fault, folder.settings_file))
+
+
+def last_words(file: Path, since: int, lines: int = 6) -> str:
+    """The last lines of what was appended after so many bytes."""
+    if not file.exists():
+        return ""
+    with file.open("rb") as f:
+        f.seek(since if since <= _size(file) else 0)
+        return "\n".join(f"  {line}" for line in f.read().decode("utf-8", "replace").splitlines()[-lines:])
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
 
 
 def end(folder: Folder) -> str:
     return "stopped" if supervise.stop(folder.root) else "it was not running"
 
 
-def leave_for_good(site: SiteFolder) -> str:
-    """Words on it. The site's process is started anew, to say so at the hub."""
-    site.to_join()
-    write(site.root / "left", time.strftime("%Y-%m-%d %H:%M:%S\n"))
-    name = site.settings()["name"]
-    if supervise.stop(site.root):
-        supervise.start(site.root)
-        return f"{name} has left, and says so when the hub asks; `fedroute site stop` when the hub has heard it"
-    return f"{name} has left; the hub hears of it when the site is started again, and takes it for away until then"
-
-
 def hub_is_up(folder: Folder) -> str:
-    settings = folder.settings()
-    if not read_state(folder.root).get("up"):
+    settings, state = folder.settings(), read_state(folder.root)
+    if not state.get("up") or (settings.get("gateway") and "gateway" not in state and not state.get("words")):
         return ""
-    gateway = f"; routed queries at http://{settings['gateway']}" if settings.get("gateway") else ""
-    return f"the hub is up: sites dial {settings['host']}:{settings['port']}{gateway}"
+    gateway = f"; {state['gateway']}" if state.get("gateway") else ""
+    words = f"\n{state['words']}" if state.get("words") else ""
+    return f"the hub is up: sites dial {settings['host']}:{settings['port']}{gateway}{words}"
 
 
 def site_is_in(folder: Folder) -> str:
@@ -72,7 +99,7 @@ def wait_for_run(hub: HubFolder, say: Callable[[str], None]) -> None:
             raise RunFailed(f"{hub.root}: the hub is not running: `fedroute hub start {hub.root}`")
         state = read_state(hub.root)
         if words := state.get("words"):
-            raise RunFailed(f"{words}\nit is tried again when a site comes")
+            raise RunFailed(words)
         if state.get("phase") == "done":
             return
         if state.get("phase") and (now := f"{state['phase']}: round {state['round']} of {state['rounds']}") != last:
@@ -82,15 +109,19 @@ def wait_for_run(hub: HubFolder, say: Callable[[str], None]) -> None:
 
 
 def hub_status(hub: HubFolder) -> dict[str, Any]:
-    """running, process, restarts, host, port, and what the hub itself says: up, phase, round, rounds, sites."""
+    """running, process, restarts, host, port, and what the hub itself says: up, phase, round, rounds, sites, gateway
+    (where queries are answered, or why nowhere), words (why it does not go on)."""
     settings = hub.settings()
     return _running(hub) | {k: settings[k] for k in ("host", "port")} | _state(hub)
 
 
 def site_status(site: SiteFolder) -> dict[str, Any]:
-    """running, process, restarts, name, joined, asked (whether a manifest waits for its owner), and what the site
-    itself says: admitted, hub (whether it is connected now), words (what may be wrong)."""
+    """running, process, restarts, name, joined, asked (whether a manifest waits for its owner), left (words, only
+    where it has), and what the site itself says: admitted, hub (whether it is connected now), words (what may be
+    wrong), hub_says (phase and words of the hub's run)."""
     own = {"name": site.settings()["name"], "joined": site.joined, "asked": is_open(site)}
+    if words := left_words(site.root):
+        own["left"] = words
     return _running(site) | own | _state(site)
 
 
@@ -101,9 +132,9 @@ def hub_words(found: dict[str, Any]) -> str:
              + ("up" if found.get("up") else "not up yet")]  # fmt: skip
     if phase := found.get("phase"):
         lines.append(f"{phase}: round {found.get('round')} of {found.get('rounds')}")
-    lines += [f"  {s['client']}: {'here' if s['here'] else 'away'}, {s['state']}" for s in found.get("sites", [])]
-    if words := found.get("words"):
-        lines.append(words)
+    for s in found.get("sites", []):
+        lines.append(f"  {s['client']}: {s['state']}" + (f"; {s['words']}" if s.get("words") else ""))
+    lines += [found[k] for k in ("gateway", "words") if found.get(k)]
     return "\n".join(lines)
 
 
@@ -111,13 +142,18 @@ def site_words(found: dict[str, Any]) -> str:
     name = found["name"]
     if not found["joined"]:
         return f"{name} has not joined yet"
+    if words := found.get("left"):
+        return f"{name} {words}" + ("; it runs only to say so at the hub" if found["running"] else "")
     if not found["running"]:
         return f"{name} is not running"
     how = "connected with the hub" if found.get("hub") else "not connected with the hub"
     stands = f"{name} is running (process {found['process']}, started anew {found['restarts']} times), {how}"
     if found["asked"]:
         stands += "\nthe hub waits for its owner: `fedroute site manifest`, then `fedroute site accept`"
-    return stands + (f"\n{found['words']}" if found.get("words") else "")
+    hub = found.get("hub_says") or {}
+    if hub.get("phase") == "failed":
+        stands += "\nthe hub's run cannot go on; its keeper sees why in `fedroute hub status`"
+    return stands + "".join(f"\n{text}" for text in (hub.get("words"), found.get("words")) if text)
 
 
 def _running(folder: Folder) -> dict[str, Any]:

@@ -6,7 +6,7 @@ hub is to be registered, to say that it is there, and to answer."""
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,13 @@ from nvflare.widgets.widget import Widget
 from fedroute import __version__
 from fedroute.federation import nvflare_cell as wire
 from fedroute.federation.ending import on_terminate
+from fedroute.federation.folders import HubFolder
 from fedroute.federation.loading import load_name
+from fedroute.federation.ports import held, port_words, taken
 from fedroute.federation.said import say_to
-from fedroute.federation.state_file import write_state
+from fedroute.federation.state_file import read_state, write_state
 from fedroute.federation.transport import QUICK, Away, Late, Payload, Refused, TransportError
+from fedroute.federation.twins import TWINS, Twins, told_to
 
 SILENT = 30.0  # seconds without a word after which a site counts as away though its connection looks whole
 GRACE = 10.0  # seconds that a run has to save what it has when the hub is told to end
@@ -65,8 +68,10 @@ class NvflareTransport(EndpointMonitor):  # type: ignore[misc]  # NVFLARE has no
     """Transport on the server's cell. A site is a node from its word that it is up until its connection breaks, or
     nothing was heard of it for SILENT seconds."""
 
-    def __init__(self, cell: Cell, say: Callable[[str], None]) -> None:
-        self._cell, self._core, self._say = cell, cell.core_cell, say
+    def __init__(self, cell: Cell, say: Callable[[str], None], stands: Callable[[], Mapping[str, Any]] = dict) -> None:
+        """stands: how the hub stands, as state.json says it; a site is told the phase of the run."""
+        self._cell, self._core, self._say, self._stands = cell, cell.core_cell, say, stands
+        self._twins = Twins()
         self._links: dict[str, Link] = {}
         self._connected: dict[str, float] = {}
         self._lock = threading.RLock()
@@ -91,6 +96,10 @@ class NvflareTransport(EndpointMonitor):  # type: ignore[misc]  # NVFLARE has no
         with self._lock:
             return tuple(sorted(self._links))
 
+    def notes(self) -> dict[str, str]:
+        """site -> what is odd about how it is connected."""
+        return self._twins.notes()
+
     def on_change(self, tell: Callable[[str, bool], None]) -> None:
         with self._lock:
             self._tells.append(tell)
@@ -111,21 +120,14 @@ class NvflareTransport(EndpointMonitor):  # type: ignore[misc]  # NVFLARE has no
             )  # fmt: skip
         code = reply.get_header(MessageHeaderKey.RETURN_CODE, ReturnCode.OK)
         if code == ReturnCode.OK:
-            return self._answer(node, reply)
+            return wire.read(reply)
         if link.triggered or code in GONE:
             raise Away(
                 f"{node}: the connection broke {time.monotonic() - started:.1f} s after it was asked to {method}"
             )
         if code == ReturnCode.TIMEOUT:
             raise Late(f"{node} has not answered {method} within {timeout:g} s")
-        raise Refused(f"{node}: {method}: {reply.get_header(MessageHeaderKey.ERROR) or code}")
-
-    @staticmethod
-    def _answer(node: str, reply: Message) -> Payload:
-        try:
-            return wire.read(reply)
-        except Refused as e:
-            raise Refused(f"{node}: {e}") from None
+        raise Refused(f"{method}: {reply.get_header(MessageHeaderKey.ERROR) or code}")
 
     def close(self) -> None:
         self._over.set()
@@ -164,6 +166,8 @@ class NvflareTransport(EndpointMonitor):  # type: ignore[misc]  # NVFLARE has no
         with self._lock:
             old = self._links.get(name)
         if old and old.birth != birth:  # the process is another one, and the old connection has not been missed yet
+            if self._twins.came(name, old.birth, birth):
+                self._say(f"{name}: {TWINS}")
             self._end(name, "it was started anew")
         with self._lock:
             if (link := self._links.get(name)) is None:
@@ -173,7 +177,7 @@ class NvflareTransport(EndpointMonitor):  # type: ignore[misc]  # NVFLARE has no
                 link.seen = time.monotonic()
         self._one_connection(name)
         wire.break_when_stuck(self._core, name)
-        return wire.answer({"version": __version__})
+        return wire.answer(told_to(name, self._stands()) | {"version": __version__})
 
     def _one_connection(self, name: str) -> None:
         """A site that came again while its old connection still looked whole has two, and messages go by turns."""
@@ -248,19 +252,32 @@ class HubComponent(Widget):  # type: ignore[misc]
 
     def _up(self, event: str, context: FLContext) -> None:
         engine: Any = context.get_engine()
-        self.transport = NvflareTransport(engine.get_cell() or engine.server.cell, self.say)
+        cell = engine.get_cell() or engine.server.cell
+        self.transport = NvflareTransport(cell, self.say, lambda: read_state(self.folder))
         self.transport.start()
-        self.say("the hub is up")
-        write_state(self.folder, up=True)
         self.runner = threading.Thread(target=self._run, name="fedroute-hub", daemon=True)
         self.runner.start()
 
     def _run(self) -> None:
+        self._listening()
         try:
             load_name(self.runs)(self.folder, self.transport, self.stop, self.say)
         except Exception as e:  # NVFLARE would lose it with the thread; the server goes on answering
             self.say(f"the run has ended with {type(e).__name__}: {e}")
             self.logger.exception("fedroute")
+
+    def _listening(self) -> None:
+        """Waits until the port is ours: NVFLARE tries on where it is another program's, and says nothing of it."""
+        settings, said = HubFolder(self.folder).settings_file, False
+        port, since = int(HubFolder(self.folder).settings()["port"]), time.monotonic()
+        while not held(port) and not self.stop.wait(0.1):
+            if not said and time.monotonic() - since > 2.0:
+                words, said = port_words(taken(port), settings), True
+                self.say(words)
+                write_state(self.folder, up=False, words=words)
+        if not self.stop.is_set():
+            write_state(self.folder, up=True)
+            self.say("the hub is up")
 
     def _close(self) -> None:
         """The run ends after its last whole round; then the sites are let go."""

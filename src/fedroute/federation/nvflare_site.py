@@ -28,6 +28,7 @@ from fedroute.federation.state_file import write_state
 from fedroute.federation.transport import Handler, Payload, Refused
 
 ADMISSION = 20.0  # seconds; NVFLARE itself says nothing where a certificate is wrong
+FIRST = 4.0  # seconds between the first looks at what may be wrong
 LOST = 60.0  # seconds without an answer of the hub after which a connection that looks whole is made anew
 ASKED: wire.Passing = frozenset({(wire.QUICK_CALLS, "*")})
 
@@ -45,6 +46,8 @@ class SiteComponent(Widget, EndpointMonitor):  # type: ignore[misc]
         self.birth = uuid.uuid4().hex
         self.handler: Handler | None = None
         self.words = ""
+        self.connected = False
+        self.told: dict[str, str] = {}  # phase and words: what the hub said last of how it stands
         self.cell: Cell | None = None
         self.heard = time.monotonic()  # when the hub answered last
         wire.guard_from_the_first_moment(self.guard)
@@ -83,7 +86,8 @@ class SiteComponent(Widget, EndpointMonitor):  # type: ignore[misc]
         raise Refused("this site cannot answer; its own log says why")
 
     def _state(self, hub: bool) -> None:
-        write_state(self.folder, admitted=True, hub=hub, words=self.words)
+        self.connected = hub
+        write_state(self.folder, admitted=True, hub=hub, words=self.words, hub_says=self.told)
 
     def _call(self, message: Message) -> Message:
         if message.get_header(MessageHeaderKey.ORIGIN) != wire.HUB:  # the guard has dropped it already
@@ -135,9 +139,12 @@ class SiteComponent(Widget, EndpointMonitor):  # type: ignore[misc]
             return f"({code})"
         self.heard = time.monotonic()
         try:
-            wire.read(reply)
+            told = wire.read(reply)
         except Refused as e:
             return str(e)
+        if (now := {k: str(told.get(k) or "") for k in ("phase", "words")}) != self.told:
+            self.told = now
+            self._state(self.connected)
         return ""
 
     def _connect_anew(self) -> None:
@@ -155,12 +162,15 @@ class SiteComponent(Widget, EndpointMonitor):  # type: ignore[misc]
         write_state(self.folder, admitted=False, hub=False)
 
     def _admission(self) -> None:
-        from fedroute.federation.reaching import why_not
+        from fedroute.federation.reaching import fault_of, why_not
 
-        said = ""
+        said, begun = "", time.monotonic()
         while self.cell is None:
-            time.sleep(self.admission)
-            if self.cell is None and (words := why_not(self.folder)) != said:
+            passed = time.monotonic() - begun
+            time.sleep(min(self.admission, FIRST if passed < self.admission else self.admission))
+            # at first only what is certain: a hub that is busy takes some seconds
+            look = why_not if time.monotonic() - begun >= self.admission else fault_of
+            if self.cell is None and (words := look(self.folder)) and words != said:
                 self.say(f"not admitted by the hub: {words}")
                 write_state(self.folder, admitted=False, hub=False, words=words)
                 said = words

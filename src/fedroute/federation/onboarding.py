@@ -6,7 +6,9 @@ compare fingerprints by another way, such as the telephone."""
 
 import contextlib
 import io
+import ipaddress
 import json
+import re
 import shutil
 import time
 import zipfile
@@ -17,12 +19,17 @@ from typing import Any
 
 from fedroute.config import Config
 from fedroute.durable import taking, write
-from fedroute.errors import InputError
+from fedroute.errors import InputError, RunFailed
 from fedroute.federation import kit
 from fedroute.federation.folders import HubFolder, SiteFolder, checked_name
+from fedroute.federation.left_file import come_back, left
+from fedroute.federation.supervise import Running
 
 CERTIFICATE, ABOUT = "certificate.signed.zip", "federation.json"
 HUB_ORG = "hub"
+HOST = re.compile(
+    r"(?=.*[A-Za-z])([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+)
 
 
 def init_hub(
@@ -32,10 +39,12 @@ def init_hub(
     stands in the certificate; gateway: HOST:PORT where routed queries are answered, nowhere by default, and tokens: who
     may ask there.
 
-    Raises InputError where the folder is in use."""
+    Raises InputError where the folder is in use, or the host is none."""
     kit.need_nvflare()
+    checked_host(host)
+    fresh = not out.exists()
     hub = HubFolder(_new(out, "hub"))
-    with _whole(hub.root):
+    with _whole(hub.root, fresh):
         _fill_hub(hub, config, host, port, gateway, tokens)
     return hub
 
@@ -61,8 +70,9 @@ def request(name: str, org: str, out: Path) -> tuple[Path, str]:
     kit.need_nvflare()
     checked_name(name, "the name of a site")
     participant = {"name": name, "type": "client", "org": _org(org)}
+    fresh = not out.exists()
     site = SiteFolder(_new(out, "site"))
-    with _whole(site.root):
+    with _whole(site.root, fresh):
         asked = kit.ask(site.root, participant, site.request)
         sent = site.root / asked.name
         asked.rename(sent)
@@ -97,9 +107,20 @@ def approve(asked: Path, hub: HubFolder, out: Path | None = None, again: bool = 
             f"{asked}: {name!r} was given to another key ({shown(known[name]['key'])}) on {known[name]['at']}: ask the "
             "site whether this request is its own, then `--again`"
         )
-    scratch = hub.root / f".{name}.signed.zip"
-    kit.sign(hub, asked, scratch)
     signed = out or Path.cwd() / f"{name}.signed.zip"
+    if signed.is_dir() or not signed.parent.is_dir():
+        raise InputError(f"--out {signed}: name a file in a folder that is there")
+    if name == hub.settings()["host"]:
+        raise InputError(f"{asked}: {name!r} is what the hub itself is called: let the site take another name")
+    scratch = hub.root / f".{name}.signed.zip"
+    if not (hub.ca / "rootCA.key").exists():
+        raise InputError(f"{hub.ca / 'rootCA.key'}: not there, and without it nobody can be let in: bring it back")
+    try:
+        kit.sign(hub, asked, scratch)
+    except RunFailed as e:
+        raise InputError(
+            f"{asked}: not as `fedroute site request` made it; let the site make and send a new one ({e})"
+        ) from None
     settings = hub.settings()
     about = {k: settings[k] for k in ("host", "port", "fingerprint")} | {"name": name, "config": _given(hub)}
     bundle = io.BytesIO()
@@ -117,8 +138,11 @@ def join(signed: Path, site: SiteFolder, data: Path, expected: str | None = None
     """The site's kit from the zip that the hub sent back, its own key and its own data file; the CA's fingerprint.
 
     expected: that fingerprint, as the hub told it by another way. dial: HOST:PORT, to dial instead of the hub's.
-    Raises InputError where the zip is none, belongs to another request or has another fingerprint."""
+    A site that has left is back with it, where the hub has signed its request again since. Raises InputError where the
+    zip is none, belongs to another request or has another fingerprint, and where the site runs or has left by it."""
     kit.need_nvflare()
+    if Running(site.root).alive:
+        raise InputError(f"{site.root}: the site runs: `fedroute site stop {site.root}` first")
     settings, about = site.settings(), _about(signed)
     if about["name"] != settings["name"]:
         raise InputError(
@@ -128,8 +152,39 @@ def join(signed: Path, site: SiteFolder, data: Path, expected: str | None = None
         raise InputError(
             f"{data}: not there: write a file that says where this site's data lie, such as `path: visits.csv`"
         )
-    inner = site.root / CERTIFICATE
-    write(inner, _inside(signed, CERTIFICATE))
+    certificate, kept = _inside(signed, CERTIFICATE), site.root / CERTIFICATE
+    if left(site.root) and kept.exists() and kept.read_bytes() == certificate:
+        raise InputError(
+            f"{signed}: with this zip the site had joined before it left: let the hub `fedroute site approve` its "
+            "request again, and take the zip that comes of that"
+        )
+    inner = site.root / f".{CERTIFICATE}"
+    write(inner, certificate)
+    try:
+        found = _joined(site, signed, inner, about, expected, dial)
+        inner.replace(kept)
+    finally:
+        inner.unlink(missing_ok=True)
+    host, port = place(dial, "--address") if dial else (about["host"], about["port"])
+    write(site.config, _yaml(about["config"]))
+    site.keep(
+        name=settings["name"], org=settings["org"], host=host, port=port, hub=about["host"], fingerprint=found,
+        data=str(data.absolute()),
+    )  # fmt: skip
+    come_back(site.root)
+    return found
+
+
+def _joined(
+    site: SiteFolder, signed: Path, inner: Path, about: dict[str, Any], expected: str | None, dial: str | None
+) -> str:
+    """The kit, made; the CA's fingerprint. inner: what the hub signed, as NVFLARE has it."""
+    asked, key = kit.key_asked_for(site.request), kit.key_signed(inner)
+    if asked != key:
+        raise InputError(
+            f"{signed}: signed for a request with another key ({shown(key)}), and the key in {site.root} is "
+            f"{shown(asked)}: take the zip that was made from this folder's request, or the other folder"
+        )
     found = kit.fingerprint(inner)
     if expected and _plain(expected) != _plain(found):
         raise InputError(
@@ -137,15 +192,13 @@ def join(signed: Path, site: SiteFolder, data: Path, expected: str | None = None
             "not join"
         )
     host, port = place(dial, "--address") if dial else (about["host"], about["port"])
-    kit.package(site.root, inner, site.request, site.kit, found)
+    try:
+        kit.package(site.root, inner, site.request, site.kit, found)
+    except RunFailed as e:
+        raise InputError(f"{signed}: not as the hub made it; ask for it again ({e})") from None
     kit.equip_site(site.kit, folder=str(site.root))
     if dial:
         kit.address(site.kit, host, port)
-    write(site.config, _yaml(about["config"]))
-    site.keep(
-        name=settings["name"], org=settings["org"], host=host, port=port, hub=about["host"], fingerprint=found,
-        data=str(data.absolute()),
-    )  # fmt: skip
     return found
 
 
@@ -161,14 +214,29 @@ def _new(out: Path, kind: str) -> Path:
 
 
 @contextlib.contextmanager
-def _whole(folder: Path) -> Iterator[None]:
-    """What fails leaves an empty folder and no half of a key."""
+def _whole(folder: Path, fresh: bool) -> Iterator[None]:
+    """What fails leaves no half of a key, and no folder where there was none before."""
     try:
         yield
     except BaseException:
         for path in folder.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if fresh:
+            folder.rmdir()
         raise
+
+
+def checked_host(host: str) -> str:
+    """A host name or an address, as it can stand in a certificate. Raises InputError."""
+    with contextlib.suppress(ValueError):
+        ipaddress.IPv4Address(host)
+        return host
+    if len(host) > 64 or not HOST.fullmatch(host):
+        raise InputError(
+            f"--name {host!r}: no host name or address that sites could dial: letters, digits, - and dots, at most 64, "
+            "such as hub.example.org or 192.0.2.7"
+        )
+    return host
 
 
 def place(text: str, option: str) -> tuple[str, int]:

@@ -1,8 +1,7 @@
 """A site's own rows: as its file has them, and as they are once all sites agree how they are to be read."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from importlib import import_module
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,17 +12,16 @@ from torch import Tensor
 from fedroute.data.columns import names_of, times_of, typed
 from fedroute.data.federation import Federation
 from fedroute.data.labels import label_of
-from fedroute.data.look import textual, trimmed
+from fedroute.data.look import trimmed
 from fedroute.data.rows import Floats, Names, Rows, canonical
 from fedroute.data.sources.decode import decode_column
-from fedroute.data.sources.files import listed
-from fedroute.data.sources.tables import File, Files, marks_of, read_file
-from fedroute.data.spec import Csv, Parquet, Table, nearest
+from fedroute.data.sources.tables import Files, marks_of
+from fedroute.data.spec import Csv, Parquet, Table
 from fedroute.errors import InputError
 from fedroute.federation.form import Form, hub_spec, without_paths
-from fedroute.federation.site_spec import DataSpec, Whose, data_spec
+from fedroute.federation.own_files import files_of, rows_of
+from fedroute.federation.site_spec import DataSpec, data_spec
 
-WRITTEN = ("delimiter", "decimal", "header", "columns", "encoding")  # how a CSV file is written
 Parts = tuple[Tensor, Tensor, Tensor]
 
 
@@ -50,13 +48,21 @@ class SiteData:
     given: Mapping[str, Any]
     files: Files | None = None
     rows: Rows | None = None
+    sure: tuple[str, ...] = ()  # labels that DATA.yaml calls by their own names
     kept: tuple[Form, Prepared] | None = field(default=None, repr=False)
     told: dict[str, set[str]] = field(default_factory=dict, repr=False)  # agreement -> questions answered of its rows
 
     @classmethod
-    def read(cls, source: DataSpec | Mapping[str, Any], base: Path, spec: Mapping[str, Any], client: str) -> Self:
+    def read(
+        cls,
+        source: DataSpec | Mapping[str, Any],
+        base: Path,
+        spec: Mapping[str, Any],
+        client: str,
+        file: str = "DATA.yaml",
+    ) -> Self:
         """source: what DATA.yaml says, relative paths from `base`; spec: the `federation:` part of the hub's config;
-        client: this site's name.
+        client: this site's name; file: what that DATA.yaml is called.
 
         Raises InputError for what is wrong with file or specs, for the eyes of this site: it may name paths and show
         values, and is not to be sent."""
@@ -66,14 +72,16 @@ class SiteData:
         if isinstance(checked, Table) != (kind in ("csv", "parquet")):
             raise InputError(f"source: {kind} does not go with the federation's {checked.source}; both must be tables, "
                              "or the same")  # fmt: skip
-        made = cls(client, checked, without_paths(spec))
+        sure = tuple(v for k, v in data.label_names.items() if canonical(k) == v)
+        made = cls(client, checked, without_paths(spec), sure=sure)
         try:
             if isinstance(checked, Csv | Parquet):
-                made.files = _files(data, checked, base, client)
+                made.files = files_of(data, checked, base, client)
             else:
-                made.rows = _rows(data, checked, base, client)
+                made.rows = rows_of(data, checked, base, client)
         except InputError as e:  # readers know one config, in which all stands
-            raise InputError(str(e).replace("federation.path:", "DATA.yaml path:")) from None
+            said = str(e).replace("federation.path:", "DATA.yaml path:")
+            raise InputError(said.replace("DATA.yaml", file)) from None
         return made
 
     @property
@@ -132,119 +140,6 @@ def as_type(column: Any, target: str) -> Any:
         return None if to is None else pc.cast(column, to, safe=False)
     except pa.ArrowException:
         return None
-
-
-# reading
-
-
-def _files(data: DataSpec, spec: Csv | Parquet, base: Path, client: str) -> Files:
-    if data.path is None:
-        raise InputError("path: not given; say where this site's table lies: `path: visits.csv`")
-    shared = {k: getattr(spec, k) for k in Table.model_fields if k in spec.model_fields_set}
-    written = {k: getattr(spec, k) for k in WRITTEN} if isinstance(spec, Csv) else {}
-    written |= {k: v for k in WRITTEN if (v := getattr(data, k)) is not None}
-    shared |= {"path": None, "paths": None, "client": data.client.column if data.client else None}
-    if data.rename:
-        shared["features"] = None  # what is needed goes by other names in the file
-    own: Csv | Parquet
-    if (data.source or spec.source) == "csv":
-        own = Csv.model_validate(shared | written | {"source": "csv"})
-    else:
-        own = Parquet.model_validate(shared | {"source": "parquet"})
-    found = [File(None, path, read_file(None, path, own)) for _, path in listed(data.path, base)]
-    aside = {spec.label, spec.client, spec.time}
-    files = [replace(f, table=_own(_renamed(f, data), f, data, client, aside)) for f in found]
-    needed = {"label": spec.label, "time": spec.time, "image": spec.image}
-    for f in files:
-        for key, column in needed.items():
-            if column and column not in f.table.column_names:
-                near = nearest(column, f.table.column_names)
-                mend = f"or say in DATA.yaml `rename: {{its name: {column}}}`"
-                raise InputError(f"{f.path}: no column {column!r} (federation.{key}){near}; {mend}")
-    if not sum(f.table.num_rows for f in files):
-        raise InputError(f"{files[0].path}: no row is {client}'s; look at `client` in DATA.yaml")
-    return Files(files)
-
-
-def _renamed(f: File, data: DataSpec) -> Any:
-    columns = f.table.column_names
-    for old in data.rename:
-        if old not in columns:
-            raise InputError(f"{f.path}: no column {old!r} (rename){nearest(old, columns)}")
-    new = [data.rename.get(c, c) for c in columns]
-    if twice := sorted({c for c in new if new.count(c) > 1}):
-        raise InputError(f"{f.path}: two columns would be called {twice[0]!r} (rename); choose another name")
-    return f.table.rename_columns(new)
-
-
-def _own(table: Any, f: File, data: DataSpec, client: str, aside: Collection[str | None]) -> Any:
-    """The rows that are this site's, without the marks that only this site has for a missing value."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if data.client and data.client.column:
-        column = data.rename.get(data.client.column, data.client.column)
-        if column not in table.column_names:
-            raise InputError(f"{f.path}: no column {column!r} (client.column){nearest(column, table.column_names)}")
-        own = canonical(client if data.client.value is None else data.client.value)
-        names = names_of(_plain_type(table[column]), column, lambda row: f"{f.path}, row {row + 1}")
-        if own not in names.kinds:
-            raise InputError(
-                f"{f.path}: no row has {own!r} in column {column!r} (client.value){nearest(own, names.kinds)}"
-            )
-        table = table.filter(pa.array(names.codes == names.kinds.index(own)))
-        if column not in aside:  # which are no features anyway
-            table = table.drop_columns([column])
-    by_column = data.missing if isinstance(data.missing, dict) else dict.fromkeys(table.column_names, data.missing)
-    for c, marks in by_column.items():
-        if c not in table.column_names:
-            raise InputError(f"{f.path}: no column {c!r} (missing){nearest(c, table.column_names)}")
-        if not marks:
-            continue
-        column, gone = _plain_type(table[c]), {canonical(m) for m in marks}
-        if textual(column.type):
-            hit = pc.is_in(
-                pc.utf8_trim_whitespace(pc.cast(column, pa.string())), value_set=pa.array([*map(str, marks)])
-            )
-        elif pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
-            values = pc.cast(column, pa.float64(), safe=False).to_numpy()
-            hit = pa.array([canonical(float(v)) in gone for v in values.tolist()])
-        else:
-            continue
-        at = table.column_names.index(c)
-        table = table.set_column(at, c, pc.if_else(hit, pa.scalar(None, column.type), column))
-    return table
-
-
-def _plain_type(column: Any) -> Any:
-    import pyarrow as pa
-
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-
-
-def _rows(data: DataSpec, spec: Any, base: Path, client: str) -> Rows:
-    """Of images, arrays and bundled data."""
-    whose, kind = data.client or (Whose() if spec.source == "bundled" else None), spec.source
-    given = {k: getattr(data, k) for k in ("path", "x", "y", "name") if getattr(data, k) is not None}
-    if kind == "images":
-        given["layout"] = "client/class/file" if whose else "class/file"
-    elif kind == "npz":
-        given["client"] = (whose.column or "client") if whose else None
-    if kind != "bundled" and not isinstance(data.path, str):
-        raise InputError(f"path: not given, or several; say where this site's {kind} lie")
-    own = spec.model_copy(update={**given, "partition": None})
-    source = import_module(f"fedroute.data.sources.{'arrays' if kind == 'npz' else kind}")
-    rows: Rows = source.read(own) if kind == "bundled" else source.as_written(own, base)[0]
-    if whose is None:
-        return rows
-    assert rows.client is not None
-    value = canonical(client if whose.value is None else whose.value)
-    if value not in rows.client.kinds:
-        raise InputError(f"{rows.name}: nothing of {value!r} (client.value){nearest(value, rows.client.kinds)}")
-    keep = rows.client.codes == rows.client.kinds.index(value)
-    label = rows.label.where(keep) if isinstance(rows.label, Names) else rows.label[keep]
-    assert rows.x is not None
-    return replace(rows, label=label, x=rows.x[torch.from_numpy(keep)], client=None)
 
 
 def _codes(rows: Rows) -> Any:

@@ -22,16 +22,21 @@ class Way(NamedTuple):
 
 def why_not(folder: Path) -> str:
     """What may keep the site of this folder from being admitted, and the mend."""
+    settings = SiteFolder(folder).settings()
+    return fault_of(folder) or (
+        f"the hub at {settings['host']}:{settings['port']} takes the certificate and has not answered yet: it may be "
+        f"busy, or another site already runs under the name {settings['name']!r}; it is tried on"
+    )
+
+
+def fault_of(folder: Path) -> str:
+    """What certainly keeps it out; "" where nothing is found."""
     site = SiteFolder(folder)
     settings = site.settings()
     own = _common_name(_decoded(site.kit / "startup" / "client.crt"))
     if own != settings["name"]:
         return f"the certificate here is that of {own!r}, and this site calls itself {settings['name']!r}: join again"
-    way = reach(site.kit / "startup", settings["host"], settings["port"], settings["hub"])
-    return way.fault or (
-        f"the hub at {settings['host']}:{settings['port']} takes the certificate and has not answered yet: it may be "
-        f"busy, or another site already runs under the name {settings['name']!r}; it is tried on"
-    )
+    return reach(site.kit / "startup", settings["host"], settings["port"], settings["hub"]).fault
 
 
 def reach(startup: Path, host: str, port: int, hub: str) -> Way:

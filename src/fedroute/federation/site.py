@@ -8,7 +8,6 @@ folder/
   spool/          transfers that are under way
 """
 
-import datetime
 import json
 import threading
 import time
@@ -22,16 +21,23 @@ from pydantic import ValidationError
 import fedroute
 from fedroute.durable import write
 from fedroute.errors import InputError, RunFailed
+from fedroute.federation.left_file import leave, left
 from fedroute.federation.patience import STOPPED
 from fedroute.federation.transport import QUICK, Payload, Refused, check, size
+from fedroute.words import count
 
 if TYPE_CHECKING:
+    from fedroute.data.federation import Federation
     from fedroute.federation.agreed import Terms
+    from fedroute.federation.agreement import Agreement
     from fedroute.federation.membership import Membership
     from fedroute.federation.own_rows import SiteData
 
-OWN_LINES = frozenset({"train", "get", "have", "put", "drop", "query", "cancel"})  # logged elsewhere, or of no interest
+OWN_LINES = frozenset(
+    {"agree", "train", "get", "have", "put", "drop", "query", "cancel"}
+)  # logged elsewhere, or of no interest
 SUMMED = 60.0  # seconds over which answered queries are one line of the log
+AGAIN = 5.0  # seconds after which data that were not those agreed on are looked at again
 
 
 class Site:
@@ -39,7 +45,7 @@ class Site:
     a training or a transfer holds.
 
     client: its name in the federation. folder: private to this site. source: where its rows lie, as DATA.yaml says it;
-    base: the folder where relative paths in it start. accept: the hash of the
+    base: the folder where relative paths in it start; file: what DATA.yaml is called. accept: the hash of the
     manifest that the owner accepted, or "any"; else the file `accepted` is looked at, at each try. log: hears what
     left, when, how many bytes."""
 
@@ -50,11 +56,12 @@ class Site:
         source: Mapping[str, Any],
         *,
         base: Path | None = None,
+        file: str = "DATA.yaml",
         accept: str = "",
         log: Callable[[str], None] = print,
     ):
         self.client, self.folder, self.source, self.accept, self._say = client, folder, source, accept, log
-        self.base = base or Path.cwd()
+        self.base, self.file = base or Path.cwd(), file
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.left, self._closed = threading.Event(), False
         self._setting, self._reading, self._counting = threading.Lock(), threading.Lock(), threading.Lock()
@@ -63,14 +70,16 @@ class Site:
         self._told: dict[str, set[str]] = {}
         self._member: Membership | None = None
         self._made_last: Membership | None = None  # which may wait for its owner
+        self._asked_for, self._times = "", 0  # the manifest that the hub asks about, and how often it has
+        self._unfit: tuple[float, Terms, str] | None = None
         self._answered, self._out, self._since = 0, 0, time.monotonic()
-        if (folder / "left").exists():
+        if left(folder):
             self.left.set()
 
     def __call__(self, method: str, payload: Payload) -> Payload:
-        if self.left.is_set() and method != "hello":
+        if self.left.is_set() and method not in ("hello", "leave"):
             raise Refused(f"{self.client} has left the federation for good")
-        if self._closed:
+        if self._closed and not self.left.is_set():
             raise Refused(f"{self.client} is closing: {method} {STOPPED}")
         try:
             reply = check(self._answer(method, check(payload)))
@@ -97,7 +106,7 @@ class Site:
     def leave(self) -> None:
         """The site takes part no more, also after a restart. What it has sent stays in what was made of it; its private
         weights stay here."""
-        write(self.folder / "left", datetime.datetime.now(datetime.UTC).isoformat() + "\n")
+        leave(self.folder)
         self.left.set()
         self.log("has left the federation for good")
         self.close()
@@ -114,7 +123,9 @@ class Site:
             case "agree":
                 return self._agree(_json(payload, "terms"))
             case "leave":
-                self.leave()
+                if not self.left.is_set():
+                    raise Refused(f"leave: only the owner of {self.client} may say that it leaves")
+                leave(self.folder, heard=True)
                 return {}
             case _:
                 return self._agreed()(method, payload)
@@ -161,7 +172,7 @@ class Site:
 
         with self._reading:
             if self._data is None or anew or self._spec != spec:
-                self._data, self._spec = SiteData.read(self.source, self.base, spec, self.client), dict(spec)
+                self._data, self._spec = SiteData.read(self.source, self.base, spec, self.client, self.file), dict(spec)
                 self._data.told = self._told  # what was told already counts also where the file is read again
             return self._data
 
@@ -173,7 +184,7 @@ class Site:
         manifest = site_manifest(
             member.agreement, member.algorithm, member.training, self.client, router=bool(agreed["router"])
         )
-        text, digest = json.dumps(manifest, ensure_ascii=False), str(manifest["sha256"])
+        digest = str(manifest["sha256"])
         write(self.folder / "manifest.json", json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
         if accepted := self._accepts(digest):
             with self._setting:
@@ -181,15 +192,25 @@ class Site:
                     self._member.stop()  # there is one hub, and it has gone on to another federation
                 write(self.folder / "agreed.json", json.dumps(agreed))
                 self._member = member
+        return self._said_of(digest, accepted, agreed["federation"])
+
+    def _said_of(self, digest: str, accepted: bool, federation: str) -> Payload:
+        """The answer to the hub, which asks again and again until the owner has accepted; the log hears what is new."""
+        reply: Payload = {"sha256": digest, "accepted": accepted}
+        self._times = self._times + 1 if digest == self._asked_for else 1
+        told = f"whether its owner has accepted: {size(reply):,} bytes"
+        if accepted:
+            self.log(f"has told the hub {count(self._times, 'time')} {told} each time")
+            self.log(f"takes part in federation {federation}; what leaves is in {self.folder / 'manifest.json'}")
+            self._times = 0
+        elif self._times == 1:
             self.log(
-                f"takes part in federation {agreed['federation']}; what leaves is in {self.folder / 'manifest.json'}"
+                f"until the owner has accepted {self.folder / 'manifest.json'} nothing more leaves but, each time the "
+                f"hub asks, {told}: `fedroute site manifest {self.folder}` shows it, `fedroute site accept "
+                f"{self.folder}` accepts it"
             )
-        else:
-            self.log(
-                f"nothing leaves before the owner accepts {self.folder / 'manifest.json'}: write {digest} into "
-                f"{self.folder / 'accepted'}"
-            )
-        return {"manifest": text, "sha256": digest, "accepted": accepted}
+        self._asked_for = digest
+        return reply
 
     def _accepts(self, digest: str) -> bool:
         file = self.folder / "accepted"
@@ -210,7 +231,7 @@ class Site:
     def _made(self, agreed: "Terms") -> "Membership":
         """This site as a member. Raises Refused where it cannot be one."""
         from fedroute.federation.agreed import check as checked
-        from fedroute.federation.agreement import Agreement, own_federation
+        from fedroute.federation.agreement import Agreement
         from fedroute.federation.membership import Membership
         from fedroute.federation.transfer import Spool
 
@@ -220,17 +241,38 @@ class Site:
                     return m
             try:
                 agreement = Agreement.model_validate_json(checked(agreed)["data"])
-                own = own_federation(self._rows(agreement.spec), agreement)
+                folder = self.folder / "runs" / agreed["federation"]
             except (ValidationError, KeyError):
                 raise Refused("terms that are not understood here; is the hub of the same version?") from None
+            own = self._as_agreed(agreed, agreement, folder)
             try:
-                folder = self.folder / "runs" / agreed["federation"]
                 spool = Spool(self.folder / "spool")
                 self._made_last = Membership(self.client, agreed, agreement, own, folder, spool, self.log)
                 return self._made_last
             except InputError as e:
                 self.log(str(e))
                 raise Refused(f"cannot take part: {e}") from None
+
+    def _as_agreed(self, agreed: "Terms", agreement: "Agreement", folder: Path) -> "Federation":
+        """This site's rows, where they are those of the agreement. Raises Refused, in words that say nothing of them,
+        where others have come in their place; they are looked at again at a later call."""
+        from fedroute.federation.agreement import own_federation
+        from fedroute.federation.same_rows import CHANGED, ROWS, still_the_same
+
+        if (last := self._unfit) and last[1] == agreed and time.monotonic() - last[0] < AGAIN:
+            raise Refused(last[2])
+        try:
+            data = self._rows(agreement.spec)
+            own = own_federation(data, agreement)
+            still_the_same(folder, data.prepared(agreement.form), self.client)
+        except InputError as e:
+            self._data = None
+            if not (folder / ROWS).exists():
+                raise
+            self.log(str(e))
+            self._unfit = time.monotonic(), agreed, CHANGED
+            raise Refused(CHANGED) from None
+        return own
 
     def _count(self, method: str, bytes: int) -> None:
         if method == "query":

@@ -104,10 +104,13 @@ def start(
 ) -> None:
     """Start the site; it goes on until `stop`, through faults of network, hub and its own process."""
     from fedroute.federation.folders import SiteFolder
-    from fedroute.federation.lives import begin, site_is_in
+    from fedroute.federation.leaving import to_be_in
+    from fedroute.federation.lives import begin, site_is_in, startable
 
     site = SiteFolder.at(folder)
     site.to_join()
+    to_be_in(site)
+    startable(site)
     if accept_manifest:
         site.keep(**site.settings() | {"accept": "any"})
     begin(site, foreground, wait, site_is_in)
@@ -130,12 +133,16 @@ def status(folder: Site, as_json: Json = False) -> None:
     print(json.dumps(found, ensure_ascii=False) if as_json else site_words(found))
 
 
-def leave(folder: Site) -> None:
-    """Leave the federation for good; data and private weights stay here. A run that was begun goes on without it."""
+def leave(
+    folder: Site,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until the hub has heard it.")] = 60.0,
+) -> None:
+    """Leave the federation for good, and stop once the hub has heard it; data and private weights stay here. A run that
+    was begun goes on without it."""
     from fedroute.federation.folders import SiteFolder
-    from fedroute.federation.lives import leave_for_good
+    from fedroute.federation.leaving import leave_for_good
 
-    print(leave_for_good(SiteFolder.at(folder)))
+    print(leave_for_good(SiteFolder.at(folder), wait))
 
 
 COMMANDS = (request, approve, join, check, manifest, accept, start, stop, status, leave)

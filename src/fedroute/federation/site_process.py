@@ -8,6 +8,7 @@ from typing import Any
 from fedroute.errors import InputError
 from fedroute.federation.folders import SiteFolder
 from fedroute.federation.form import differs
+from fedroute.federation.left_file import left
 from fedroute.federation.site import Site
 from fedroute.federation.site_spec import read_data_spec
 from fedroute.federation.transport import Payload, Refused
@@ -48,8 +49,11 @@ def open_site(folder: Path, say: Callable[[str], None]) -> Joined:
     at = SiteFolder.at(folder)
     settings = at.settings()
     data = Path(settings["data"])
-    source = read_data_spec(data).model_dump(mode="json", exclude_unset=True)
-    site = Joined(settings["name"], at.root, source, base=data.parent, accept=settings.get("accept", ""), log=say)
+    gone = left(at.root) is not None  # then it only says so, whatever has become of its data
+    source = {} if gone else read_data_spec(data).model_dump(mode="json", exclude_unset=True)
+    site = Joined(
+        settings["name"], at.root, source, base=data.parent, file=str(data), accept=settings.get("accept", ""), log=say
+    )
     try:
         site.given = yaml.safe_load(at.config.read_text(encoding="utf-8"))["federation"]
     except (OSError, KeyError, TypeError, yaml.YAMLError) as e:

@@ -35,8 +35,10 @@ class DataSpec(Part):
     is written otherwise (one has CSV, another Parquet). delimiter, decimal, header, encoding, and columns, the names in
     a file without a header line: as in the config, which holds where nothing is said here. rename: {name in the file:
     name in the federation}. missing: marks of a missing value that only this site uses, for all columns or by column
-    (names of the federation). client: which rows are this site's, where the file has those of others too. x, y: arrays
-    of .npz. name: of bundled data."""
+    (names of the federation). drop: columns (names of the federation) that this site keeps out of it, such as one that
+    no other site has. label_names: {label in the file: label in the federation}, of labels that are written otherwise
+    here or misspelt; a label called by its own name is meant as it is. client: which rows are this site's, where the
+    file has those of others too. x, y: arrays of .npz. name: of bundled data."""
 
     source: Literal["csv", "parquet", "images", "npz", "bundled"] | None = None
     path: str | list[str] | None = None
@@ -47,6 +49,8 @@ class DataSpec(Part):
     encoding: str | None = None
     rename: dict[str, str] = {}
     missing: list[Value] | dict[str, list[Value]] = []
+    drop: list[str] = []
+    label_names: dict[Value, str] = {}
     client: Whose | None = None
     x: str | None = None
     y: str | None = None
@@ -88,5 +92,9 @@ def _say(err: Any) -> str:
     key = ".".join(str(p) for p in err["loc"])
     if err["type"] == "extra_forbidden":
         model = Whose if err["loc"][0] == "client" else DataSpec
-        return f"{key}: no such key{nearest(str(err['loc'][-1]), model.model_fields)}"
+        known, asked = [*model.model_fields], str(err["loc"][-1])
+        near = nearest(asked, known)
+        return f"{key}: no such key{near if near.startswith('; did') else ''}; there is {', '.join(known)}"
+    if key.startswith("label_names") and isinstance(err["input"], bool):
+        return f"{key}: YAML reads yes and no as true and false: put the label in quotes"
     return f"{key}: {err['input']!r} does not fit: {fault(err).removeprefix('Input ').removeprefix('Value error, ')}"

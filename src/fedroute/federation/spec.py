@@ -22,10 +22,11 @@ class HubSpec(Part):
     """sites: names of those that are expected; by default those that are connected when nobody new has come for ten
     seconds. Times are in seconds.
 
-    wait: for the expected sites at the start, for owners to accept, and for enough of them in between. deadline: of a
-    round; who has not answered by then is left out. away: how long the others, once they are done, wait for a site
-    whose connection is gone. late: what becomes of an answer after the deadline: "discard", and the site is told to
-    stop; or "use": the site goes on, and its answer counts in the first round after it came, (1 + rounds)^-1/2 times.
+    wait: for the expected sites at the start, and for enough of them in between; owners are waited for without end,
+    since people read in their own time. deadline: of a round; who has not answered by then is left out. away: how long
+    the others, once they are done, wait for a site whose connection is gone. late: what becomes of an answer after the
+    deadline: "discard", and the site is told to stop; or "use": the site goes on, and its answer counts in the first
+    round after it came, (1 + rounds)^-1/2 times.
     answer_timeout: of a small call. chunk: bytes of a piece of a transfer."""
 
     sites: list[str] | None = Field(None, min_length=1)

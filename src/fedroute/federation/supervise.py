@@ -19,7 +19,9 @@ from typing import Any
 
 from fedroute.durable import write
 from fedroute.errors import InputError, RunFailed
+from fedroute.federation.folders import HubFolder, SiteFolder
 from fedroute.federation.said import say_to
+from fedroute.federation.settling import settle
 
 FIRST, LONGEST = 0.5, 30.0  # seconds before a process is started anew; doubled each time one lived shorter than LONGEST
 GRACE = 15.0  # seconds that a process has to end by itself
@@ -116,8 +118,9 @@ def supervise(folder: Path) -> int:
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: over.set())
+    (folder / "state.json").unlink(missing_ok=True)
     say = say_to(folder / "log.txt")
-    settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+    settings = _settled(folder)
     wait, restarts = FIRST, 0
     while not over.is_set():
         begun = time.monotonic()
@@ -140,6 +143,14 @@ def supervise(folder: Path) -> int:
         say(f"process {process.pid} ended by itself ({_how(process.returncode)}); it is started anew in {wait:g} s")
         over.wait(wait)
     return 0
+
+
+def _settled(folder: Path) -> dict[str, Any]:
+    """The settings, once the kit fits them."""
+    settings: dict[str, Any] = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+    at = HubFolder(folder) if settings["kind"] == "hub" else SiteFolder(folder)
+    settle(at)
+    return at.settings()
 
 
 def _take(lock: int) -> bool:

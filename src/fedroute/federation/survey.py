@@ -1,6 +1,6 @@
 """What a site tells of its data before anything is agreed on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ def survey(data: SiteData, as_types: Mapping[str, str] | None = None) -> dict[st
         assert data.rows is not None
         assert data.rows.x is not None
         label = data.rows.label
-        found["label"] = _named(label) if isinstance(label, Names) else {"how": "numbers", "number": True}
+        found["label"] = _named(label, data.sure) if isinstance(label, Names) else {"how": "numbers", "number": True}
         found |= {"shape": list(data.rows.x.shape[1:]), "whole": data.rows.x.dtype == torch.uint8}
     return found
 
@@ -84,13 +84,14 @@ def _label(data: SiteData, spec: Table, as_types: Mapping[str, str]) -> dict[str
         number = not isinstance(found, Names)
         return {"how": "numbers" if number else "fixed", "number": number}
     check_classes(names, spec.label, data.files.where)
-    return _named(names)
+    return _named(names, data.sure)
 
 
-def _named(names: Names) -> dict[str, Any]:
+def _named(names: Names, sure: Sequence[str]) -> dict[str, Any]:
     counts = np.bincount(names.codes[names.known], minlength=len(names.kinds)).tolist()
     number = all(_is_number(k) for k in names.kinds)
-    return {"how": "names", "number": number, "counts": dict(zip(names.kinds, counts, strict=True))}
+    found = {"how": "names", "number": number, "counts": dict(zip(names.kinds, counts, strict=True))}
+    return found | ({"sure": [*sure]} if sure else {})
 
 
 def _is_number(text: str) -> bool:

@@ -1,6 +1,6 @@
 """What connects a hub with its sites: four methods, so that simulation, tests and a real network are one code."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 Scalar = bool | int | float | str | None
@@ -48,6 +48,9 @@ class Transport(Protocol):
 
     def on_change(self, tell: Callable[[str, bool], None]) -> None:
         """From now on `tell(node, here)` is called whenever a site comes or goes."""
+
+    def notes(self) -> Mapping[str, str]:
+        """site -> what its owner should know of how it is connected."""
 
     def close(self) -> None:
         """Ends all connections."""

@@ -11,7 +11,7 @@ from fedroute.randomness import generator
 
 Floats = NDArray[np.float64]
 SENT = 33  # quantiles of a feature that a client sends, at most
-EACH = 4  # rows behind each quantile, at least: no single value leaves a client
+EACH = 4  # rows of a client for each quantile that it sends, at least
 GRID = 127
 WAVES = 64  # random curves
 WIDE = 300  # features beyond which there are random mixtures of them instead
@@ -21,7 +21,7 @@ SQUARED = 100  # features beyond which there are no squares
 @dataclass(frozen=True)
 class Quantiles:
     """What a client sends first: n known values of each feature (F,), and up to SENT of their quantiles (m, F), NaN
-    where fewer than EACH values lie behind one."""
+    where there are fewer than EACH values for one. A quantile is a value, or lies between two."""
 
     n: Floats
     at: Floats

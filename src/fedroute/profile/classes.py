@@ -10,6 +10,7 @@ from fedroute.words import noun
 
 NEARLY = 0.9  # share of one class, from which on a client has next to nothing else
 USUAL = 0.8  # share of a class over all clients, from which on that is no wonder
+CHANCE = 0.05  # of a client's few rows being of one class, from which on that says nothing
 MANY = 8  # clients
 TINY = 20  # training rows below which a client can hardly learn or be judged
 
@@ -53,6 +54,9 @@ def class_findings(federation: Federation) -> list[Finding]:
     nearly = dict[str, tuple[str, int, int]]()
     for client, own in zip(federation.clients, counts, strict=True):
         n, most = sum(own), max(own)
+        chance = (whole[own.index(most)] / max(1, sum(whole))) ** n  # that rows dealt at random are all of it
+        if usual == 1 or (n < TINY and chance > CHANCE):
+            continue
         if n and (most == n or (most >= NEARLY * n and usual < USUAL)):
             nearly[client] = (labels[own.index(most)], most, n)
     return found + _one_class(nearly) + _own_names(federation.clients, labels, counts)

@@ -1,63 +1,33 @@
 """Columns that mean something else at one client: another unit, or one column in the place of another.
 
 Clients are compared by their quantiles. The clients that agree with most others (by rows) are the reference; who does
-not agree with it is tried with the conversions between usual units. A conversion is only named where it brings the
-client among the others, and where the others agree: sensors that all have a scale of their own are no unit error."""
+not agree with it is tried with the conversions between usual units that the column's name does not contradict. A
+conversion is only named where it brings the client among the others, in place and width, and where the others agree:
+sensors that all have a scale of their own are no unit error. Quantiles cannot tell a unit from a level of one's own (a
+shop seven times as large), so that it is called severe only where the name says what is measured, or the factor is a
+large power of ten, and where no honest level lies so far, by what rows vary within clients."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from fedroute.profile.column_summary import SHARES, TRIMMED, ColumnSummary, Scales
 from fedroute.profile.finding import Finding
 from fedroute.profile.own_rows import Floats
+from fedroute.profile.units import IN_CHINESE, Unit, measured, units_of
 from fedroute.said import say
 
 FEW = 20  # rows below which quantiles say too little
 APART = 0.75  # spreads, beyond which a client does not agree with the reference
 FITS = 0.2  # spreads, within which a conversion fits
+WIDTHS = 0.15  # of the spread, by which it may differ once converted, and twice its chance
+FAR = 2.5  # spreads of (log-)values within clients, as far as which an honest level may lie
+LEVEL = 2.0  # times the others' level, from which on it is worth a note
+ROUND = (100, 1000, 1e6)  # factors that anything may be miswritten by
 MEDIAN = int(np.searchsorted(SHARES, 0.5 - 1e-9))
 LOW = 2  # 2.5 %
 MIDDLE = slice(MEDIAN - 5, MEDIAN + 6)  # from 25 % to 75 %
-
-
-class Unit(NamedTuple):
-    """value here = factor x value elsewhere + offset."""
-
-    here: str
-    elsewhere: str
-    factor: float
-    offset: float = 0.0
-
-    @property
-    def inverse(self) -> "Unit":
-        return Unit(self.elsewhere, self.here, 1 / self.factor, -self.offset / self.factor)
-
-
-_KNOWN = [
-    Unit("pounds", "kilograms", 2.20462), Unit("centimetres", "inches", 2.54), Unit("feet", "metres", 3.28084),
-    Unit("kilometres", "miles", 1.60934), Unit("grams", "ounces", 28.3495), Unit("mm Hg", "kPa", 7.50062),
-    Unit("kilojoules", "kilocalories", 4.184), Unit("km/h", "m/s", 3.6),
-    Unit("mg/dl", "mmol/l (cholesterol)", 38.67), Unit("mg/dl", "mmol/l (glucose)", 18.016),
-    Unit("micromol/l", "mg/dl (creatinine)", 88.42), Unit("months", "years", 12), Unit("days", "years", 365.25),
-    Unit("days", "weeks", 7), Unit("hours", "days", 24), Unit("minutes", "hours", 60), Unit("seconds", "hours", 3600),
-    Unit("0 to 255", "0 to 1", 255), Unit("tenths", "wholes", 10), Unit("hundredths (per cent)", "wholes", 100),
-    Unit("thousandths", "wholes", 1000), Unit("millionths", "wholes", 1e6),
-    Unit("degrees Fahrenheit", "degrees Celsius", 1.8, 32), Unit("kelvins", "degrees Celsius", 1, 273.15),
-]  # fmt: skip
-UNITS = [*_KNOWN, *(u.inverse for u in _KNOWN)]
-IN_CHINESE = {  # the units that are not signs
-    "pounds": "磅", "kilograms": "千克", "centimetres": "厘米", "inches": "英寸", "feet": "英尺", "metres": "米",
-    "kilometres": "公里", "miles": "英里", "grams": "克", "ounces": "盎司", "mm Hg": "毫米汞柱", "kPa": "千帕",
-    "kilojoules": "千焦", "kilocalories": "千卡", "mmol/l (cholesterol)": "mmol/l（胆固醇）",
-    "mmol/l (glucose)": "mmol/l（葡萄糖）", "micromol/l": "微摩尔/升", "mg/dl (creatinine)": "mg/dl（肌酐）",
-    "months": "月", "years": "年", "days": "天", "weeks": "周", "hours": "小时", "minutes": "分钟", "seconds": "秒",
-    "0 to 255": "0 到 255", "0 to 1": "0 到 1", "tenths": "十分之一", "wholes": "整数单位",
-    "hundredths (per cent)": "百分之一", "thousandths": "千分之一", "millionths": "百万分之一",
-    "degrees Fahrenheit": "华氏度", "degrees Celsius": "摄氏度", "kelvins": "开尔文",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -73,7 +43,8 @@ class Reference:
 def units_found(summaries: Sequence[ColumnSummary], columns: Sequence[str]) -> list[Finding]:
     """A client's column that a usual conversion brings among the others'. Only where a conversion is found for all
     clients that do not agree with the others, and only where most of the client's columns are as the others' (or all
-    differ by one factor): another population, or drift, is no unit."""
+    differ by one factor): another population, or drift, is no unit. What is as the others' but for a factor that is no
+    unit's is noted as another level."""
     found, odd = list[Finding](), dict[str, int]()
     told = 0
     for j in range(summaries[0].quantiles.shape[0]):
@@ -82,14 +53,13 @@ def units_found(summaries: Sequence[ColumnSummary], columns: Sequence[str]) -> l
             continue
         told += 1
         apart = [s for s, member in zip(usable, reference.members, strict=True) if not member]
-        units = [_unit(s.quantiles[j], reference, int(s.known[j])) for s in apart]
-        for s in apart:
+        units = [_unit(s.quantiles[j], reference, int(s.known[j]), columns[j]) for s in apart]
+        for s, unit in zip(apart, units, strict=True):
             odd[s.client] = odd.get(s.client, 0) + 1
-        if all(units):
-            found += [
-                _finding(s, columns[j], unit, float(s.quantiles[j][MEDIAN]), float(reference.quantiles[MEDIAN]))
-                for s, unit in zip(apart, units, strict=True) if unit
-            ]  # fmt: skip
+            if unit and all(units):
+                found.append(_finding(s, columns[j], unit, s.quantiles[j], reference))
+            elif factor := _level(s.quantiles[j], reference, int(s.known[j])):
+                found.append(_another_level(s, columns[j], factor))
     return [f for f in found if odd[str(f.client)] <= max(2, told / 3) or _one_factor(found, f, odd[str(f.client)])]
 
 
@@ -117,18 +87,58 @@ def _reference(usable: Sequence[ColumnSummary], j: int) -> Reference | None:
     return Reference(mean, width, usual, members | (_apart(q, mean, np.array(width)) <= APART + 3 / np.sqrt(rows)))
 
 
-def _unit(q: Floats, reference: Reference, rows: int) -> Unit | None:
-    """The conversion that fits over all quantiles, and the middle ones closely."""
+def _unit(q: Floats, reference: Reference, rows: int, column: str) -> Unit | None:
+    """The conversion that fits, of those that the column's name allows."""
+    r = reference.quantiles
+    amounts = _amounts(q, r)  # what lies on both sides of zero is scaled by many things
+    units = [u for u in units_of(column) if amounts or u.offset or not 0.1 < u.factor < 10]
+    named = measured(column)
+    if not named:
+        units = [u for u in units if u.offset or not 1 / LEVEL < u.factor < LEVEL]
+    units = [u for u in units if u.of != "grey" or max(float(q[-1]), float(r[-1]) * u.factor) <= max(1.0, u.factor)]
+    fitting = [(off, u) for u in units if (off := _fits((q - u.offset) / u.factor, q, reference, rows)) is not None]
+    if not fitting:
+        return None
+    unit = min(fitting, key=lambda t: t[0])[1]
+    # an offset that is small beside the values is no evidence: any scale fits as well
+    return None if unit.offset and unit.of not in named and _level(q, reference, rows) else unit
+
+
+def _fits(converted: Floats, q: Floats, reference: Reference, rows: int) -> float | None:
+    """How far the converted quantiles are from the others', in spreads, where they fit: all of them, the middle ones
+    closely, and the spread."""
     wide, r = np.array(reference.spread), reference.quantiles
+    off, noise = float(_apart(converted, r, wide)), 0.7 / np.sqrt(rows)
     middle = max(float(r[MIDDLE][-1] - r[MIDDLE][0]), 1e-12)
-    plain, noise = float(_apart(q, r, wide)), 0.7 / np.sqrt(rows)
-    amounts = min(float(q[LOW]), float(r[LOW])) >= 0  # what lies on both sides of zero is scaled by many things
-    units = [u for u in UNITS if amounts or u.offset or not 0.1 < u.factor < 10]
-    tried = [(float(_apart((q - u.offset) / u.factor, r, wide)), u) for u in units]
-    best, unit = min(tried, key=lambda t: t[0])
-    off = np.abs((q - unit.offset) / unit.factor - r)[MIDDLE] / middle
-    fits = best <= max(FITS + noise, 2 * reference.usual) and best <= plain / 4
-    return unit if fits and off.max() <= FITS + noise else None
+    fits = off <= max(FITS + noise, 2 * reference.usual) and off <= float(_apart(q, r, wide)) / 4
+    fits = fits and float(np.abs(converted - r)[MIDDLE].max()) / middle <= FITS + noise
+    ratio = abs(float(np.log(max(_width(converted), 1e-300) / reference.spread)))
+    return off if fits and ratio <= WIDTHS + 2 / np.sqrt(rows) else None
+
+
+def _level(q: Floats, reference: Reference, rows: int) -> float | None:
+    """How many times the others' level, where that is all that differs."""
+    r = reference.quantiles
+    if not _amounts(q, r) or min(float(q[MEDIAN]), float(r[MEDIAN])) <= 0:
+        return None
+    factor = float(q[MEDIAN] / r[MEDIAN])
+    far = not 1 / LEVEL < factor < LEVEL
+    return factor if far and _fits(q / factor, q, reference, rows) is not None else None
+
+
+def _amounts(q: Floats, r: Floats) -> bool:
+    return min(float(q[LOW]), float(r[LOW])) >= 0
+
+
+def _beyond_honest(unit: Unit, reference: Reference) -> bool:
+    """Whether the conversion moves a value farther than clients' honest levels differ."""
+    r = reference.quantiles
+    if unit.offset:
+        return abs(unit.offset) / max(1.0, unit.factor) > FAR * reference.spread
+    if float(r[LOW]) <= 0:  # of its upper half
+        half = float(np.log(r[MEDIAN + 8] / r[MEDIAN])) / 1.28 if r[MEDIAN] > 0 else 1.0
+        return abs(float(np.log(unit.factor))) > FAR * half
+    return abs(float(np.log(unit.factor))) > FAR * float(np.log(r[MEDIAN + 8] / r[MEDIAN - 8])) / 2.56
 
 
 def _apart(a: Floats, b: Floats, spread: Floats) -> Floats:
@@ -142,24 +152,57 @@ def _width(q: Floats) -> float:
     return float(q[MEDIAN + 8] - q[MEDIAN - 8]) / 2.56  # 10 % to 90 %, as a standard deviation
 
 
-def _finding(s: ColumnSummary, column: str, unit: Unit, here: float, there: float) -> Finding:
+def _finding(s: ColumnSummary, column: str, unit: Unit, q: Floats, reference: Reference) -> Finding:
+    here, there, times = float(q[MEDIAN]), float(reference.quantiles[MEDIAN]), unit.factor
     back = (
         f"subtract {unit.offset:.6g} and " if unit.offset > 0 else f"add {-unit.offset:.6g} and " if unit.offset else ""
     )
     back_zh = f"减去 {unit.offset:.6g}，" if unit.offset > 0 else f"加上 {-unit.offset:.6g}，" if unit.offset else ""
     here_zh, there_zh = (IN_CHINESE.get(u, u) for u in (unit.here, unit.elsewhere))
-    return Finding(
-        kind="another unit", client=s.client, column=column, number=unit.factor, unit="times",
-        severity="severe" if unit.offset or not 0.5 < unit.factor < 2 else "warning",  # or else another population
-        sentence=say(
+    sure = unit.of in measured(column) or unit.of == "grey" or bool(unit.offset)
+    sure |= any(np.isclose(max(times, 1 / times), f) for f in ROUND) or (not unit.of and _measured(column))
+    sure &= bool(unit.offset) or not 1 / LEVEL < times < LEVEL
+    severe = sure and (bool(unit.offset and unit.of in measured(column)) or _beyond_honest(unit, reference))
+    if severe:
+        sentence = say(
             f"{column} at {s.client} (median {here:.4g}) is what the others have (median {there:.4g}) in another "
-            f"unit: {unit.here} where they have {unit.elsewhere}, or another factor of {unit.factor:.4g}.",
+            f"unit: {unit.here} where they have {unit.elsewhere}, or another factor of {times:.4g}.",
             f"{s.client} 的 {column}（中位数 {here:.4g}）与其他客户端的（中位数 {there:.4g}）内容相同而单位不同："
-            f"这里用{here_zh}，其他用{there_zh}；或另有相差 {unit.factor:.4g} 倍的原因。",
-        ),
+            f"这里用{here_zh}，其他用{there_zh}；或另有相差 {times:.4g} 倍的原因。",
+        )
+    else:
+        sentence = say(
+            f"{column} at {s.client} (median {here:.4g}) is to the others' (median {there:.4g}) as {unit.here} to "
+            f"{unit.elsewhere}, {times:.4g} times: another unit, or honestly another level?",
+            f"{s.client} 的 {column}（中位数 {here:.4g}）与其他客户端的（中位数 {there:.4g}）之比，如同{here_zh}与"
+            f"{there_zh}之比，即 {times:.4g} 倍：是单位不同，还是水平确实不同？",
+        )
+    return Finding(
+        kind="another unit", client=s.client, column=column, number=times, unit="times",
+        severity="severe" if severe else "warning", sentence=sentence,
         mend=say(
             f"look at {column} at {s.client}; if so, {back}divide by {unit.factor:.6g} there before loading",
             f"检查 {s.client} 的 {column}；如确实如此，读取数据前在那里{back_zh}再除以 {unit.factor:.6g}",
+        ),
+    )  # fmt: skip
+
+
+def _measured(column: str) -> bool:
+    """Whether the name says that an instrument measures it, so that it has a unit that may be ten times another."""
+    return bool(measured(column) - {"money", "count"})
+
+
+def _another_level(s: ColumnSummary, column: str, factor: float) -> Finding:
+    return Finding(
+        kind="another level", client=s.client, column=column, number=factor, unit="times", severity="note",
+        sentence=say(
+            f"{column} at {s.client} is {factor:.3g} times the others' level, and else like theirs: another unit, or "
+            "honestly another level?",
+            f"{s.client} 的 {column} 是其他客户端水平的 {factor:.3g} 倍，其余相同：是单位不同，还是水平确实不同？",
+        ),
+        mend=say(
+            f"look at {column} at {s.client}; an honest level needs no mend",
+            f"检查 {s.client} 的 {column}；若水平确实如此，则无须修正",
         ),
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from fedroute.words import count
 
 MANY = 0.05  # of a client's rows, or of a test part, from which on results are wrong
 SOME = 5  # rows
-FEW = 0.005  # of a client's rows or a test part, up to which rows that are nearly equal elsewhere are left at that
+FEW = 0.005  # of a client's rows or a test part, up to which copies elsewhere, like a single one, are only noted
 FROZEN = 0.01  # of a client's rows
 
 
@@ -30,14 +30,14 @@ def within(own: OwnRows, found: Repeats) -> list[Finding]:
             kind="equal rows, by chance", client=own.client, number=copies, severity="note", rows=again,
             sentence=say(
                 f"{count(copies, 'row')} of {found.rows:,} at {own.client} "
-                f"{'equals another' if copies == 1 else 'equal others'}, no more than rows of so few possible "
-                "values do.",
+                f"{'equals another' if copies == 1 else 'equal others'}, as chance alone may bring among rows of so "
+                "few possible values.",
                 f"{own.client} 有 {copies:,} 条数据（共 {found.rows:,} 条）与其他数据相同；"
-                "取值种类这么少，这样的重复不足为奇。",
+                "取值种类这么少，可能只是偶然。",
             ),
             mend=say(
-                "none: they are rows in their own right, so weight by examples and not by effective rows",
-                "无需处理：它们各自都是真实的数据，因此请按数据条数（examples）加权，而不要按不同数据（effective）加权",
+                "none, unless you know them for one record: weight by examples and not by effective rows",
+                "无需处理，除非确知是同一条记录：请按数据条数（examples）加权，而不要按不同数据（effective）加权",
             ),
         ))  # fmt: skip
     if found.frozen >= max(SOME, FROZEN * found.rows):
@@ -83,10 +83,9 @@ def _fault(client: str, found: Repeats, extra: int, again: tuple[int, ...]) -> F
             f"（{nearly_zh}）：按数据条数加权时，{client} 的分量是应有的 {found.written:.3g} 倍。",
         )
     else:
-        copies = "is a copy" if extra == 1 else "are copies"
+        copies = "is a copy of another" if extra == 1 else "are copies of others"
         what = say(
-            f"{count(extra, 'row')} of {found.rows:,} at {client} {copies} of others (equal{nearly}), more than "
-            "chance brings.",
+            f"{count(extra, 'row')} of {found.rows:,} at {client} {copies} (equal{nearly}), more than chance brings.",
             f"{client} 有 {extra:,} 条数据（共 {found.rows:,} 条）是其他数据的副本（{nearly_zh}），"
             "多于偶然所能产生的。",
         )
@@ -103,7 +102,8 @@ def _fault(client: str, found: Repeats, extra: int, again: tuple[int, ...]) -> F
             "因为 `by: effective` 只认得完全相同的副本",
         )
     return Finding(
-        kind="copied rows", client=client, number=extra, severity="severe" if severe else "warning", rows=again,
+        kind="copied rows", client=client, number=extra, rows=again,
+        severity="severe" if severe else "warning" if extra > 1 else "note",
         sentence=what, mend=mend,
     )  # fmt: skip
 
@@ -117,7 +117,7 @@ def _own_leak(own: OwnRows, found: Repeats) -> list[Finding]:
         return []
     return [Finding(
         kind="test rows that are trained on", client=own.client, number=n, rows=tuple(own.rows[leak].tolist()),
-        severity="severe" if n >= max(SOME, MANY * all_held) else "warning" if n > FEW * all_held else "note",
+        severity="severe" if n >= max(SOME, MANY * all_held) else "warning" if n > max(1, FEW * all_held) else "note",
         sentence=say(
             f"{n:,} of {all_held:,} validation and test rows at {own.client} are copies of its own training rows: "
             "its scores are too good.",
@@ -129,17 +129,14 @@ def _own_leak(own: OwnRows, found: Repeats) -> list[Finding]:
 
 def across(sent: Sequence[RowHashes], found: Sequence[Shared]) -> list[Finding]:
     """What the server says of rows that two clients have."""
-    findings, chance, alike = list[Finding](), 0, 0
+    findings = list[Finding]()
     for s in found:
         a, b = sent[s.a], sent[s.b]
         n = s.exact + s.near
-        if not s.beyond_chance or (not s.exact and n <= max(2, FEW * min(len(a.exact), len(b.exact)))):
-            chance, alike = chance + s.exact, alike + s.near
-            continue
         findings += _between(a, b, s.pairs) + _between(b, a, s.pairs[:, ::-1])
         findings.append(Finding(
             kind="rows at two clients", client=a.client, others=(b.client,), number=n,
-            severity="warning" if n > FEW * min(a.size, b.size) else "note",
+            severity="warning" if n > max(1, FEW * min(a.size, b.size)) else "note",
             rows=tuple(np.unique(a.rows[s.pairs[:, 0]]).tolist()),
             sentence=say(
                 f"{a.client} and {b.client} both have {count(n, 'row')} ({s.exact:,} equal, {s.near:,} nearly "
@@ -148,17 +145,6 @@ def across(sent: Sequence[RowHashes], found: Sequence[Shared]) -> list[Finding]:
                 "训练时被计了两次。",
             ),
             mend=say("agree on who keeps them, and drop them at the other", "商定由谁保留，另一方删除"),
-        ))  # fmt: skip
-    if chance or alike:
-        findings.append(Finding(
-            kind="equal rows at two clients, by chance", client=None, number=chance + alike, severity="note",
-            sentence=say(
-                f"{count(chance, 'row is', 'rows are')} equal and {alike:,} nearly so at two clients, no more "
-                "than rows of so few possible values are, or too few to matter.",
-                f"两个客户端之间有 {chance:,} 条数据相同、{alike:,} 条几乎相同；"
-                "取值种类这么少，这不足为奇，或少到无关紧要。",
-            ),
-            mend=say("none", "无需处理"),
         ))  # fmt: skip
     return findings
 
@@ -172,7 +158,7 @@ def _between(trains: RowHashes, tests: RowHashes, pairs: Ints) -> list[Finding]:
         return []
     return [Finding(
         kind="test rows that another client trains on", client=tests.client, others=(trains.client,), number=n,
-        severity="severe" if n >= max(SOME, MANY * held) else "warning" if n > FEW * held else "note",
+        severity="severe" if n >= max(SOME, MANY * held) else "warning" if n > max(1, FEW * held) else "note",
         rows=tuple(tests.rows[at].tolist()),
         sentence=say(
             f"{n:,} of {held:,} different validation and test rows at {tests.client} ({percent(n / held)}) are "

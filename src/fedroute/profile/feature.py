@@ -92,8 +92,9 @@ def measure(
     shift = c.sum(0)[:, :f] / np.maximum(np.diag(spread(counts)), 1e-9)[:, None]
     off = c.sum(0)[:, :f] / np.maximum(n, 1)[:, None]
     left = squares / np.maximum(n, 1)[:, None] - off**2
-    ratio = np.sqrt((n[:, None] * left.clip(0) + DOUBT * np.diag(cov)[:f]) / (n[:, None] + DOUBT))
-    ratio /= np.sqrt(np.maximum(np.diag(cov)[:f], 1e-9))
+    within_var = np.diag(cov)[:f].clip(0)  # rounding may leave less than nothing of a stratum of one row
+    ratio = np.sqrt((n[:, None] * left.clip(0) + DOUBT * within_var) / (n[:, None] + DOUBT))
+    ratio /= np.sqrt(np.maximum(within_var, 1e-9))
     ratio = np.where(ratio > 0.05, ratio, 1.0)
     comparable = (np.diag(spread(counts)) > 1) & (n >= min(ROWS, np.sort(n)[-2:][0]))
     if d == 0 or comparable.sum() < 2:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from scipy.stats import binom
 
 from fedroute.data.rows import canonical
 from fedroute.profile.column_summary import ColumnSummary, Mark
@@ -13,6 +14,9 @@ APART = 1.25  # spreads between a mark and all other values, where it is frequen
 ALONE = 4.0  # and where it is not
 VALUES = 10  # different others there must be, for a mark to look like one
 ABSENT = 0.9  # share of rows without a value
+MORE = 0.25  # share of rows, by which a client lacks more values than half of the clients do
+ROWS = 20  # of a client, for its gaps to say something
+CHANCE = 1e-6  # of so many gaps, were they as frequent as at that half of the clients
 
 
 def marks_found(summaries: Sequence[ColumnSummary], columns: Sequence[str]) -> list[Finding]:
@@ -99,4 +103,44 @@ def absent_columns(
                         f"`drop: [{column}]`，或连同缺失标记一起保留，并让 {s.client} 有私有层",
                     ),
                 ))  # fmt: skip
+    return found
+
+
+def unequal_gaps(summaries: Sequence[ColumnSummary], columns: Sequence[str]) -> list[Finding]:
+    """Columns that a client records of some rows only, while at least half of the clients have (nearly) all or far
+    more of theirs. One finding for each column."""
+    big = [s for s in summaries if s.rows >= ROWS]
+    found = list[Finding]()
+    for j, column in enumerate(columns if len(big) > 1 else ()):
+        gone = [1 - int(s.known[j]) / s.rows for s in big]
+        half = sorted(range(len(big)), key=lambda i: gone[i])[: (len(big) + 1) // 2]
+        usual = max(gone[i] for i in half)
+        rate = (sum(big[i].rows * gone[i] for i in half) + 1) / (sum(big[i].rows for i in half) + 2)
+        high = {
+            s.client: g
+            for s, g in zip(big, gone, strict=True)
+            if usual + MORE <= g < ABSENT and binom.sf(round(g * s.rows) - 1, s.rows, rate) < CHANCE
+        }
+        if not high:
+            continue
+        named = listed([f"{c} ({percent(g)})" for c, g in high.items()])
+        who = listed(list(high))
+        found.append(Finding(
+            kind="a column with gaps at some clients", client=next(iter(high)) if len(high) == 1 else None,
+            others=tuple(high) if len(high) > 1 else (), column=column, number=round(max(high.values()), 4),
+            unit="share of rows", severity="warning",
+            sentence=say(
+                f"{column} is missing far more often at {named} than elsewhere (half of the clients: {percent(usual)} "
+                "at most): what is filled in there is the training rows' usual value, and a gap may tell who has the "
+                "row.",
+                f"{column} 在 {named.zh} 缺失得比别处多得多（半数客户端最多 {percent(usual)}）："
+                "那里填补的是训练数据的常见值，而缺失本身可能透露数据归属。",
+            ),
+            mend=say(
+                f"ask at {who} of which rows it is measured; keep it with its flag only if that will be so later too, "
+                f"else `drop: [{column}]`",
+                f"请向 {who.zh} 询问哪些数据才测量该列；只有以后也如此时才连同缺失标记一起保留，"
+                f"否则 `drop: [{column}]`",
+            ),
+        ))  # fmt: skip
     return found

@@ -13,6 +13,8 @@ Ints = NDArray[np.int64]
 DRAWS = 999
 PAIRS = 2000
 ROWS = 20  # of a client for its label mix to be compared with another's
+LEAST = 5  # of the second largest client, for anything to be compared
+ALWAYS = 0.9  # total variation between random clients, from which on nothing can be told from chance
 CELLS = 40_000_000  # numbers that all random tables together may have
 
 
@@ -53,6 +55,8 @@ def measure(counts: Ints, rng: np.random.Generator) -> LabelMix:
         if d < 50:
             pairwise.append(_pairwise(table, base, n, pairs).mean())
     random = float(np.mean(pairwise))
+    if random > ALWAYS or np.sort(n)[-2] < LEAST:
+        return LabelMix(0.0, (0.0, 0.0), None, float(found.mean()), random, float(found.max()), 0.0, effective)
     strength = float(np.clip((found.mean() - random) / max(1 - random, 1e-9), 0, 1))
     again = [_pairwise(_resampled(whole, rng), base, n, pairs).mean() for _ in range(50)]
     half = 1.96 * float(np.std(again)) / max(1 - random, 1e-9)

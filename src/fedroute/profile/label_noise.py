@@ -127,7 +127,9 @@ def noise_found(all_clients: Sequence[Suspects]) -> list[Finding]:
         if peers or own:
             share = s.suspects / s.looked_at
             why = (
-                say(f"others have {percent(usual)}", f"其他客户端为 {percent(usual)}") if peers
+                say(f"others have {percent(usual)}", f"其他客户端为 {percent(usual)}") if peers and own
+                else say(f"others have {percent(usual)}, or its cases are harder",
+                         f"其他客户端为 {percent(usual)}，或者它的样本更难") if peers
                 else say("and the model is sure of the contrary for too many", "其中模型确信与标签相反的过多")
             )  # fmt: skip
             found.append(Finding(

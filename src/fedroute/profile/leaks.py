@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedroute.profile.column_summary import ColumnSummary
-from fedroute.profile.finding import Finding, percent
+from fedroute.profile.finding import Finding, listed, percent
 from fedroute.profile.own_rows import Floats, Ints, OwnRows
 from fedroute.randomness import seed_of
 from fedroute.said import Said, say
@@ -95,56 +95,86 @@ def explained(counts: NDArray[np.generic]) -> Floats:
     return found
 
 
-def leaking_columns(sent: Sequence[LabelCounts], columns: Sequence[str]) -> list[Finding]:
-    """Columns that explain nearly all alone while the others do not; that do so at one client only; and those whose
-    name says that they come after the outcome and that explain more than the others."""
+def leaking_columns(sent: Sequence[LabelCounts], columns: Sequence[str], bands: int = 0) -> list[Finding]:
+    """Columns that explain nearly all alone while the others do not; that do so at some clients only; and those whose
+    name says that they come after the outcome and that explain more than the others. The others are the columns, and
+    the clients, that are not suspects themselves: a second leak does not excuse the first. bands: that a number to
+    predict was cut into."""
     found = list[Finding]()
     if not sent or len(columns) < 2:
         return found
     total = np.sum([s.counts.astype(np.int64) for s in sent], axis=0)
     whole = explained(total)
-    named = dict[str, float]()
+    named, strong = set[int](), suspect_columns(whole)
     for j in np.argsort(-whole, kind="stable").tolist():
-        others = np.where(np.arange(len(whole)) == j, -1, whole)
-        rest, next_best = float(np.median(np.delete(whole, j))), int(others.argmax())
-        later = bool(_LATER.search(columns[j])) and whole[j] >= max(0.1, 2 * rest)
-        alone = whole[j] >= STRONG and rest <= WEAK and (whole >= STRONG).sum() <= max(1, len(columns) / 4)
-        if alone or later:
-            named[columns[j]] = float(whole[j])
-            against = _others(columns[next_best], float(whole[next_best]))
-            found.append(_leak(columns[j], None, float(whole[j]), against, later))
-    for s in sent:
-        if len(sent) < 2 or s.counts[:, 0].sum() < ROWS:
-            continue
-        own, others = explained(s.counts), explained(total - s.counts)
-        middle = float(np.median(own))
-        for j in np.flatnonzero((own >= PLAIN) & (others <= 0.5) & (middle <= WEAK)).tolist():
-            if columns[j] not in named:
-                share = percent(float(others[j]))
-                against = say(f"at the other clients {share}", f"在其他客户端为 {share}")
-                found.append(_leak(columns[j], s.client, float(own[j]), against, False))
+        rest = np.flatnonzero((np.arange(len(whole)) != j) & ~np.isin(np.arange(len(whole)), strong))
+        middle = float(np.median(whole[rest])) if len(rest) else 1.0
+        later = bool(_LATER.search(columns[j])) and whole[j] >= max(0.1, 2 * middle)
+        if j in strong or later:
+            named.add(j)
+            found.append(_leak(columns[j], None, float(whole[j]), _others(columns, whole, j, strong), later, bands))
+    own = [explained(s.counts) if s.counts[:, 0].sum() >= ROWS else np.zeros(len(columns)) for s in sent]
+    leaks = np.zeros((len(sent), len(columns)), dtype=bool)
+    free = np.array([j for j in range(len(columns)) if j not in named], dtype=np.int64)
+    for i, v in enumerate(own):
+        odd = free[suspect_columns(v[free])]
+        leaks[i, odd[v[odd] >= PLAIN]] = True
+    for j in np.flatnonzero(leaks.any(0)).tolist():
+        elsewhere = [s.counts.astype(np.int64) for s, there in zip(sent, leaks[:, j], strict=True) if not there]
+        share = float(explained(np.sum(elsewhere, axis=0))[j]) if elsewhere else 1.0
+        if share <= 0.5:
+            against = say(f"at the other clients {percent(share)}", f"在其他客户端为 {percent(share)}")
+            for i in np.flatnonzero(leaks[:, j]).tolist():
+                found.append(_leak(columns[j], sent[i].client, float(own[i][j]), against, False, bands))
     return found
 
 
-def _others(column: str, share: float) -> Said:
-    if share < 0.01:
-        return say("no other column alone explains even 1 %", "其他任何一列单独解释的都不到 1 %")
-    return say(f"of the others {column} alone explains most, {percent(share)}",
-               f"其他各列中单独解释最多的是 {column}，为 {percent(share)}")  # fmt: skip
+def suspect_columns(whole: Floats) -> Ints:
+    """The columns, of (F,) shares, that explain so much that it is odd: the others explain little in the middle, and
+    the suspects are a quarter of the columns at most; or half of them where one explains nearly all and none of the
+    others half as much as the least of them. Many good columns are no leaks."""
+    top = np.flatnonzero(whole >= STRONG)
+    rest = np.delete(whole, top)
+    if not len(top) or not len(rest) or np.median(rest) > WEAK:
+        return top[:0]
+    few = len(top) <= max(1, len(whole) / 4)
+    apart = len(top) <= len(whole) / 2 and whole.max() >= PLAIN and rest.max() <= whole[top].min() / 2
+    return top if few or apart else top[:0]
 
 
-def _leak(column: str, client: str | None, strength: float, against: Said, later: bool) -> Finding:
+def _others(columns: Sequence[str], whole: Floats, column: int, strong: Ints) -> Said:
+    """What the other suspects explain, and the best of the columns that are none."""
+    also = [j for j in strong[np.argsort(-whole[strong], kind="stable")].tolist() if j != column]
+    told = [f"{columns[j]} ({percent(float(whole[j]))})" for j in also]
+    so = say(f"so does {told[0]}; ", f"{told[0]} 也是如此；") if len(told) == 1 else say("", "")
+    if len(told) > 1:
+        names = listed(told)
+        so = say(f"so do {names}; ", f"{names.zh} 也是如此；")
+    rest = np.delete(np.arange(len(whole)), [column, *also])
+    best = int(rest[whole[rest].argmax()]) if len(rest) else column
+    share = float(whole[best])
+    if not len(rest) or share < 0.01:
+        return say(f"{so}no other column alone explains even 1 %", f"{so.zh}其他任何一列单独解释的都不到 1 %")
+    return say(f"{so}of the others {columns[best]} alone explains most, {percent(share)}",
+               f"{so.zh}其他各列中单独解释最多的是 {columns[best]}，为 {percent(share)}")  # fmt: skip
+
+
+def _leak(column: str, client: str | None, strength: float, against: Said, later: bool, bands: int) -> Finding:
     where = f" at {client}" if client else ""
     name = " Its name says that it is known only afterwards." if later else ""
     where_zh = f"在 {client}，" if client else ""
     name_zh = "从名称看，它要到事后才知道。" if later else ""
+    cut = f", a number cut into {bands} bands" if bands else ""
+    cut_zh = f"，数值标签分为 {bands} 段" if bands else ""
     return Finding(
         kind="a column that gives the answer away", client=client, column=column, number=round(strength, 4),
-        unit="share of the labels' entropy", severity="severe" if strength >= PLAIN else "warning",
+        unit=f"share of the labels' entropy{cut}", severity="severe" if strength >= PLAIN else "warning",
         sentence=say(
-            f"{column} alone explains {percent(strength)} of the label{where}; {against}.{name} "
+            f"{column} alone explains {percent(strength)} of the label{where}; {against} (shares of the label's "
+            f"entropy{cut}: how much less there is left to guess).{name} "
             "Is it known when the answer is needed, or made from it?",
-            f"{where_zh}仅 {column} 一列就能解释标签的 {percent(strength)}；{against.zh}。{name_zh}"
+            f"{where_zh}仅 {column} 一列就能解释标签的 {percent(strength)}；{against.zh}（占标签熵的比例{cut_zh}："
+            f"即需要猜测的不确定性减少多少）。{name_zh}"
             "需要答案时它已经知道了吗，还是由答案得出的？",
         ),
         mend=say(

@@ -7,10 +7,11 @@ within may be chance. Copies have none between. For tables d is taken to be 1, t
 
 Tolerances are tried from the smallest up, and copies that one finds are one row, their mean, for the next: a larger one
 must find copies beyond chance among what is left. So a row written 30 times does not excuse two others that are alike,
-and copies of many qualities, whose means are nearer to each other than they are, come together. Images, whose copies
-may be as far apart as the two most alike of a thousand are, need more: a large tolerance must find more of them than
-chance brings beside the ring; copies lie around one of them, in a chain of alike ones they do not; and once most rows
-are written equally often only parts of such a row are joined, unless nearly all have a near one and a gap around."""
+and copies of many qualities, whose means are nearer to each other than they are, come together. A large tolerance must
+find more copies than chance brings beside the ring: of a few rows two may well be near each other and no others.
+Images, whose copies may be as far apart as the two most alike of a thousand are, need more: copies lie around one of
+them, in a chain of alike ones they do not; and once most rows are written equally often only parts of such a row are
+joined, unless nearly all have a near one and a gap around."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ Block = NDArray[np.float32]
 class Likeness:
     """tolerances: distances within which rows may be copies, the smallest first; widest: in one column, in tolerances;
     rings: r above, the largest last; ways: in which rows vary, d above.
-    few: up to which tolerance a single pair may be copies; told: up to which close rows are told as `close`.
+    few: up to which tolerance a single pair may be copies.
     stars: whether copies must all lie within the tolerance of one of them, and not only each of the next."""
 
     tolerances: tuple[float, ...]
@@ -51,7 +52,6 @@ class Likeness:
     rings: tuple[float, ...]
     ways: int
     few: float
-    told: float
     stars: bool
 
     def by_chance(self, between: Sequence[float]) -> float:
@@ -59,37 +59,33 @@ class Likeness:
         return max(n / (r**self.ways - 1) for n, r in zip(between, self.rings, strict=True))
 
     def beyond_chance(self, copies: int, between: Sequence[float]) -> bool:
-        """Whether chance hardly ever brings so many copies beside so many pairs in each of the rings."""
-        return all(
-            binom.sf(copies - 1, copies + n, r**-self.ways) < UNLIKELY for n, r in zip(between, self.rings, strict=True)
-        )
+        """Whether chance hardly ever brings so many copies beside so many pairs in the largest ring."""
+        return bool(binom.sf(copies - 1, copies + between[-1], self.rings[-1] ** -self.ways) < UNLIKELY)
 
 
 # from rounding to a jitter
 TABLES = Likeness(
-    tolerances=(1e-5, 1e-3, 0.01, 0.05), widest=4, rings=(2, 4), ways=1, few=0.05, told=0.05, stars=False,
+    tolerances=(1e-5, 1e-3, 0.01, 0.05), widest=4, rings=(2, 4), ways=1, few=1e-3, stars=False,
 )  # fmt: skip
 # waves, from a jitter to a coarse coding of 8x8 pixels in colour
 IMAGES = Likeness(
-    tolerances=(0.005, 0.02, 0.06, 0.1, 0.13, 0.17, 0.22, 0.3), widest=np.inf, rings=(2,), ways=3, few=0.02, told=0.1,
+    tolerances=(0.005, 0.02, 0.06, 0.1, 0.13, 0.17, 0.22, 0.3), widest=np.inf, rings=(2,), ways=3, few=0.02,
     stars=True,
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Near:
-    """group: (m,) rows with the same number are copies of one another; copies: m less the groups; close: pairs within
-    the tolerance that chance brings at most."""
+    """group: (m,) rows with the same number are copies of one another; copies: m less the groups."""
 
     group: Ints
     copies: int
-    close: float
 
 
 def near_copies(z: Block, same: Keys, written: Ints, likeness: Likeness, seed: int) -> Near:
     """z: (m, F) different rows, standardised; same: (m,) numbers that copies must share (their names, gaps, label);
     written: (m,) how often each is there."""
-    group, close = np.arange(len(z)), 0.0
+    group = np.arange(len(z))
     rows, kept, often = z, same, written
     pairs, rms, widest = _neighbours(rows, kept, likeness)
     probed: list[list[float]] | None = None
@@ -104,27 +100,24 @@ def near_copies(z: Block, same: Keys, written: Ints, likeness: Likeness, seed: i
         inside = asked & (rms <= tolerance) & (widest <= likeness.widest * tolerance)
         near = pairs[inside]
         between = [float((asked & ~inside & (rms <= r * tolerance)).sum()) for r in likeness.rings]
-        by_chance = likeness.by_chance(between)
         if len(near):
             links = coo_array((np.ones(len(near)), (near[:, 0], near[:, 1])), shape=(len(rows), len(rows)))
             groups, linked = connected_components(links, directed=False)
-            share, sure = by_chance / len(near), True
+            share, sure = likeness.by_chance(between) / len(near), True
             if parts is None:
                 probed = _probed(rows, kept, likeness, seed) if probed is None else probed
                 within, *rings = probed[k]
                 share = max(share, likeness.by_chance([n - within for n in rings]) / within if within > 0 else 0.0)
-                sure = tolerance <= likeness.few or likeness.beyond_chance(len(rows) - groups, between)
+                known = len(rows) if likeness.stars else len(z)  # a jitter goes on beyond the tolerance before
+                sure = tolerance <= likeness.few or likeness.beyond_chance(known - groups, between)
             if sure and share <= 0.5:
                 if likeness.stars:
                     linked = starred(rows, often, linked, tolerance, seed)
-                group, close, probed = linked[group], by_chance, None
+                group, probed = linked[group], None
                 rows, kept = _means(z, group), same[np.unique(group, return_index=True)[1]]
                 often = np.bincount(group, written).astype(np.int64)
                 pairs, rms, widest = _neighbours(rows, kept, likeness)
-                continue
-            by_chance += len(near)
-        close = max(close, by_chance) if tolerance <= likeness.told else close
-    return Near(group.astype(np.int64), len(z) - len(rows), close)
+    return Near(group.astype(np.int64), len(z) - len(rows))
 
 
 def _parts(pairs: Ints, often: Ints) -> NDArray[np.bool_] | None:

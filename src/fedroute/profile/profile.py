@@ -1,6 +1,6 @@
 """profile(): how the clients of a federation differ, how sure that is, and what is sick in their data."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,11 +9,16 @@ from numpy.typing import NDArray
 
 from fedroute.data.federation import Federation
 from fedroute.profile import basis, concept, coverage, feature, label, missing, quantity, sample, sentences, time
+from fedroute.profile.comparable import headline, hindrances
+from fedroute.profile.dates import date_columns
+from fedroute.profile.exchanged import exchanged
+from fedroute.profile.finding import Finding, worst_first
 from fedroute.profile.pictures import pictures
 from fedroute.profile.sends import Sent, of_sick, sent
 from fedroute.profile.sick import Copies, Sick, sick
 from fedroute.profile.skews import APART, OVERLAP, Top, diagnose, skews
 from fedroute.profile.verdict import ALPHA, KINDS, Kind, Skew
+from fedroute.profile.wrong_labels import wrong_labels
 from fedroute.randomness import seed_of
 
 Floats = NDArray[np.float64]
@@ -124,7 +129,16 @@ def _profile(federation: Federation, seed: int, health: bool) -> Profile:
     labels = label.measure(counts, rng)
     told = feature.measure(phi, group, stratum, drawn.fold, n, stretches * k, rng, z[0].shape[1])
     plain = feature.measure(phi, group, when, drawn.fold, n, stretches, rng, pairs=0)
-    meaning = concept.at_matched(z, base, group, drawn.y, drawn.fold, told, k, phi)
+    meaning = concept.at_matched(z, base, group, drawn.y, drawn.fold, told, k, phi, drawn.classes and tied < APART)
+    usage = told  # of clients whose labels can be trusted: else wrong labels would look like labels given otherwise
+    if meaning.noisy:
+        kept = [~np.isin(g, meaning.noisy) for g in group]
+        few = [v[m] for v, m in zip(phi, kept, strict=True)]
+        whose, cell, turn = ([v[m] for v, m in zip(c, kept, strict=True)] for c in (group, stratum, drawn.fold))
+        lot = np.random.default_rng(seed_of(seed, "trusted"))
+        usage = feature.measure(few, whose, cell, turn, n, stretches * k, lot)
+        wrong = _doubted(found, meaning, drawn.clients) if health else []
+        found = replace(found, findings=worst_first([*found.findings, *wrong]))
     overlap = 1.0
     if meaning.p is not None and told.strength > 1 - OVERLAP:
         plainly = [base.curves(feature.align(v, told.off[i], told.ratio[i])) for i, v in enumerate(z)]
@@ -138,12 +152,20 @@ def _profile(federation: Federation, seed: int, health: bool) -> Profile:
     moved = feature.wasserstein([v[:, shown] for v in z], group, stratum, n, stretches * k)
     if tied >= APART:  # no time in common: nothing between clients can be told from drift
         labels, meaning = replace(labels, strength=0.0, p=None), replace(meaning, strength=0.0, p=None)
-    skew = skews(drawn, labels, told, plain, sizes, meaning, overlap, drift, shown, moved)
+    skew = skews(
+        drawn, labels, told, plain, usage, sizes, meaning, overlap, drift, shown, moved, date_columns(federation)
+    )
+    if health and drawn.classes and skew["concept"].present:
+        wrong = exchanged(meaning, drawn.clients, drawn.labels)
+        found = replace(found, findings=worst_first([*found.findings, *wrong]))
     top, parts = diagnose(skew, plain.test is not None and plain.test.p < ALPHA)
+    unknown = [k for k in KINDS if k != "time" and skew[k].verdict == "unknown"]
+    instead = headline(found.findings if health else hindrances(federation), alike=not parts)
     return Profile(
         name=federation.name, clients=_clients(drawn, found, covered, gaps, labels, told, meaning, skew),
-        labels=drawn.labels, skew=skew, top=top, parts=parts, sentences=sentences.of_all(top, parts), coverage=covered,
-        missing=gaps, sick=found, shows=pictures(drawn, told, shown, moved, drift),
+        labels=drawn.labels, skew=skew, top=top, parts=parts, coverage=covered,
+        sentences=sentences.of_all(top, parts, unknown, instead), missing=gaps, sick=found,
+        shows=pictures(drawn, told, shown, moved, drift),
         notes=_notes(federation, drawn, block is not None),
         sends=sent(
             clients=n, labels=k, features=z[0].shape[1], curves=phi[0].shape[1], columns=len(drawn.columns),
@@ -151,6 +173,12 @@ def _profile(federation: Federation, seed: int, health: bool) -> Profile:
             pairs=int(np.bincount(told.pairs.ravel(), minlength=1).max()) if len(told.pairs) else 0,
         ) + of_sick(found.sent, found.private),
     )  # fmt: skip
+
+
+def _doubted(found: Sick, meaning: concept.Meaning, clients: Sequence[str]) -> list[Finding]:
+    """Of clients whose rows were not doubted one by one."""
+    there = {f.client for f in found.findings if f.kind == "doubtful labels"}
+    return wrong_labels(meaning.doubt, [g for g in meaning.noisy if clients[g] not in there], clients)
 
 
 def _unlooked(federation: Federation) -> Sick:

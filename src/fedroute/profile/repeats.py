@@ -7,6 +7,7 @@ from math import gcd
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.stats import poisson
 
 from fedroute.data.distinct import row_bytes
 from fedroute.profile.chance import coded, equal_pairs, pairs_by_chance
@@ -16,6 +17,7 @@ from fedroute.profile.row_hashes import Keys, mixed, scrambled
 from fedroute.profile.waves import waves
 
 UNLIKELY = 1e-4  # how rarely all counts share a divisor by chance
+SELDOM = 1e-3  # how rarely chance makes so many pairs of rows equal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +27,7 @@ class Repeats:
     and those that chance brings in a table of few possible rows are not. fault: whether more are equal than chance
     brings. frozen: rows that equal another in all but their time, more than chance brings.
     group: (n,) which rows are one, by a fault or not; it stays with the client.
-    chance, close: the probability that two rows of it are equal, or close, by chance."""
+    chance: the probability that two rows of it are equal by chance."""
 
     rows: int
     exact: int
@@ -35,7 +37,6 @@ class Repeats:
     frozen: int
     group: Ints
     chance: float
-    close: float
 
     @property
     def written(self) -> float:
@@ -68,7 +69,7 @@ def repeats(own: OwnRows, exact: Keys, z: Floats, seed: int) -> Repeats:
             frozen = repeated
     return Repeats(
         rows=n, exact=n - len(first), near=near.copies, effective=effective, fault=fault, frozen=frozen, group=merged,
-        chance=pairs_by_chance(cells, seed) / pairs, close=near.close / pairs,
+        chance=pairs_by_chance(cells, seed) / pairs,
     )  # fmt: skip
 
 
@@ -85,7 +86,8 @@ def _judged(group: Ints, cells: Ints, same: Keys, seed: int) -> tuple[bool, int]
         return True, n // divisor  # each row so many times: also where chance made some of the rows equal
     first = np.unique(group, return_index=True)[1][np.unique(group, return_inverse=True)[1].reshape(-1)]
     expected = pairs_by_chance(cells[first], seed, same)
-    if expected > equal_pairs(group.astype(np.uint64)) / 2:
+    pairs = float(equal_pairs(group.astype(np.uint64)))
+    if expected > pairs / 2 or poisson.sf(pairs - 1, expected) > SELDOM:
         return False, n
     return True, len(counts) + min(n - len(counts), round(expected * (len(counts) / n) ** 2))
 

@@ -17,7 +17,7 @@ from fedroute.randomness import generator, seed_of
 
 Keys = NDArray[np.uint64]
 DIRECTIONS = 8  # of a grid; fewer where a row has fewer numbers
-WIDTH = 20  # of a cell, in tolerances
+WIDTH = 2.5  # of a cell, in tolerances, for each direction: of few, rows must agree the closer for as many to share one
 
 
 def key_of(seed: int) -> bytes:
@@ -40,7 +40,7 @@ def cells(z: NDArray[np.float32], tolerance: float, seed: int, grid: int, images
     k = min(DIRECTIONS, len(waves))
     turned = torch.linalg.qr(torch.randn(len(waves), k, generator=draw, dtype=torch.float64))[0].numpy()
     shift = torch.rand(k, generator=draw, dtype=torch.float64).numpy()
-    found: Ints = np.floor(z @ (waves.T @ turned).astype(np.float32) / (WIDTH * tolerance) + shift).astype(np.int64)
+    found: Ints = np.floor(z @ (waves.T @ turned).astype(np.float32) / (k * WIDTH * tolerance) + shift).astype(np.int64)
     return found
 
 

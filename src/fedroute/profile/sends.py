@@ -43,8 +43,8 @@ def sent(
     without a time) and pairs told apart of which one client is in at most `pairs`."""
     found = [
         Sent("label, quantity, coverage", "number of rows, rows of each label", NUMBER * (labels + 1), COUNTS),
-        Sent("all", f"up to {basis.SENT} quantiles of each feature, at least {basis.EACH} values behind each",
-             NUMBER * (basis.SENT + 1) * features, "no single value; tails are coarse"),
+        Sent("all", f"up to {basis.SENT} quantiles of each feature, one for every {basis.EACH} values at most",
+             NUMBER * (basis.SENT + 1) * features, "a quantile is a value or lies between two; tails are coarse"),
         Sent("all", "sum and squares of each feature's scores", NUMBER * 3 * features, SUMMED),
         Sent("feature", "per label and fold number and sum of rows' curves, and one sum of their products",
              NUMBER * (2 * labels * FOLDS * (curves + 1) + 2 * curves**2), SUMMED),
@@ -56,14 +56,16 @@ def sent(
              NUMBER * pairs * FOLDS * strata.BINS, "where rows lie along one line between two clients"),
         Sent("concept", "per label and fold number and sum of rows' curves, as they are and aligned",
              2 * NUMBER * labels * FOLDS * (curves + 1), SUMMED + " (the client takes its own off itself)"),
-        Sent("concept", "gain of its own means over the others', its deviation, two accuracies", NUMBER * 5,
-             "five numbers"),
+        Sent("concept", "gain of its own means over the others', its deviation, two accuracies; how many of its labels "
+             "may be wrong; of each label how many rows the others' means take for each",
+             NUMBER * (11 + labels**2), COUNTS),
     ]  # fmt: skip
     if missing:
         found.append(Sent("missing", "share of missing values in each column", NUMBER * columns, "shares"))
     if blocks:
         found += [
-            Sent("time", f"{fine} quantiles of its times", NUMBER * fine, "no single time"),
+            Sent("time", f"{fine} quantiles of its times", NUMBER * fine,
+                 "a quantile is the time of a row; of which is not said"),
             Sent("time", "per stretch and label: number, and per fold sums of rows' curves",
                  NUMBER * blocks * labels * FOLDS * (curves + 1) * 2, SUMMED),
             Sent("time", "per fine stretch: number of rows of each label, sums of scores",

@@ -36,8 +36,8 @@ def of_label(
     if v == "unknown" and apart:
         return APART
     if v == "unknown":
-        return {"en": "Label mixes cannot be compared: fewer than two clients have rows enough.",
-                "zh": "无法比较标签构成：有足够数据的客户端不到两个。"}  # fmt: skip
+        return {"en": "Label mixes cannot be compared: fewer than two clients have rows enough for their labels.",
+                "zh": "无法比较标签构成：就标签种类而言，有足够数据的客户端不到两个。"}  # fmt: skip
     if v == "none":
         return {"en": "Labels are mixed alike at all clients, as far as their rows can tell.",
                 "zh": "就现有数据看，各客户端的标签构成相同。"}  # fmt: skip
@@ -101,7 +101,16 @@ def of_quantity(v: Level, found: Sizes, clients: Sequence[str]) -> Said:
     }  # fmt: skip
 
 
-def of_time(v: Level, found: Drift | None, kinds: Sequence[str], labels: Sequence[str]) -> Said:
+def of_time(
+    v: Level, found: Drift | None, kinds: Sequence[str], labels: Sequence[str], dates: Sequence[str] = ()
+) -> Said:
+    """dates: columns that seem to be the time, where none is named."""
+    if found is None and dates:
+        return {
+            "en": f"No time is known of the rows, so drift cannot be looked for; it seems to be in {dates[0]}: say "
+            f"`time: {dates[0]}`.",
+            "zh": f"数据没有指定时间，无法检查漂移；看来时间在 {dates[0]} 列：请写 `time: {dates[0]}`。",
+        }
     if found is None:
         return {"en": "No time is known of the rows, so drift cannot be looked for; name the time column: `time: ...`.",
                 "zh": "数据没有时间，无法检查漂移；请指定时间列：`time: ...`。"}  # fmt: skip
@@ -177,9 +186,17 @@ def of_concept(v: Level, found: Meaning, clients: Sequence[str], overlap: float,
     }  # fmt: skip
 
 
-def of_all(top: str, parts: Sequence[str]) -> Said:
+def of_all(top: str, parts: Sequence[str], unknown: Sequence[str] = (), instead: str | None = None) -> Said:
+    """unknown: the kinds, beside time, of which nothing can be told. instead: what stands in the way of any diagnosis,
+    in two languages (`comparable.headline`)."""
     names = {"label": ("label mix", "标签构成"), "feature": ("features", "特征"), "quantity": ("size", "数据量"),
              "time": ("time", "时间"), "concept": ("meaning of features", "特征含义")}  # fmt: skip
+    if instead is not None:
+        return {"en": str(instead), "zh": getattr(instead, "zh", str(instead))}
+    if top == "iid" and unknown:
+        which, which_zh = " and ".join(names[k][0] for k in unknown), "和".join(names[k][1] for k in unknown)
+        return {"en": f"No difference between the clients was found, but of their {which} nothing can be told.",
+                "zh": f"没有发现客户端之间的差别，但其{which_zh}无法判断。"}  # fmt: skip
     if top == "iid":
         return {"en": "The clients are alike, as far as their rows can tell: one model should serve all.",
                 "zh": "就现有数据看，各客户端没有差别：一个模型即可满足所有客户端。"}  # fmt: skip

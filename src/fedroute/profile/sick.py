@@ -16,9 +16,11 @@ from fedroute.profile import row_hashes
 from fedroute.profile.classes import class_findings
 from fedroute.profile.column_summary import ColumnSummary, Scales, scales, summarised
 from fedroute.profile.columns import swaps_found, units_found
+from fedroute.profile.comparable import bare_columns, hindrances
+from fedroute.profile.dates import date_findings
 from fedroute.profile.duplicates import across, within
 from fedroute.profile.finding import Finding, worst_first
-from fedroute.profile.gaps import absent_columns, marks_found
+from fedroute.profile.gaps import absent_columns, marks_found, unequal_gaps
 from fedroute.profile.label_noise import Suspects, noise_found, suspects
 from fedroute.profile.leaks import LabelCounts, bin_edges, label_counts, leaking_columns, naming_columns
 from fedroute.profile.own_rows import Floats, OwnRows, own_rows
@@ -83,8 +85,8 @@ class Sick:
 
 
 PRIVATE = {
-    "columns": "quantiles (the least and largest value included) and counts of each column: statistics, not rows; with "
-    "few rows a quantile is a value",
+    "columns": "quantiles (the least and largest value included) and counts of each column, and of "
+    "a number to predict: statistics, not rows; with few rows a quantile is a value",
     "labels": "counts by label and bin: the server sees them client by client; a secure sum would do",
     "copies": "six counts and two rates",
     "noise": "six numbers",
@@ -108,19 +110,20 @@ def sick(federation: Federation, seed: int = 0, shared_rows: bool = True) -> Sic
     sent = dict[str, dict[str, int]]()
     hashes, counted, doubts = list[RowHashes](), list[LabelCounts](), list[Suspects]()
     columns: tuple[str, ...] = ()
-    for summary, own in zip(summaries, (o for o in own_rows(federation) if len(o)), strict=True):
+    for (summary, answers), own in zip(first, (o for o in own_rows(federation) if len(o)), strict=True):
         columns = own.columns
         found, messages, copies, told = _one(own, scale, edges, bands, key, seed, shared_rows)
         findings += found
         clients[own.client] = copies
-        sent[own.client] = {"columns": summary.sent, **told}
+        sent[own.client] = {"columns": summary.sent + (0 if answers is None else answers.nbytes), **told}
         hashes += [m for m in messages if isinstance(m, RowHashes)]
         counted += [m for m in messages if isinstance(m, LabelCounts)]
         doubts += [m for m in messages if isinstance(m, Suspects)]
     findings += across(hashes, shared(hashes)) if len(hashes) > 1 else []
-    findings += noise_found(doubts) + class_findings(federation)
+    findings += noise_found(doubts) + class_findings(federation) + hindrances(federation)
     if columns:
-        findings += _of_columns(federation, summaries, columns, scale) + leaking_columns(counted, columns)
+        cut = 0 if bands is None or len(bands) == 1 else BANDS
+        findings += _of_columns(federation, summaries, columns, scale) + leaking_columns(counted, columns, cut)
     return Sick(worst_first(findings), clients, sent, PRIVATE)
 
 
@@ -163,7 +166,8 @@ def _of_columns(
     return [
         *marks_found(summaries, columns), *absent_columns(summaries, columns, declared),
         *units_found(summaries, columns), *swaps_found(summaries, columns, scale),
-        *naming_columns(summaries, columns, federation.notes),
+        *naming_columns(summaries, columns, federation.notes), *bare_columns(summaries, columns),
+        *date_findings(federation), *unequal_gaps(summaries, columns),
     ]  # fmt: skip
 
 

@@ -39,11 +39,13 @@ def diagnose(skew: Mapping[Kind, Skew], moved: bool) -> tuple[Top, tuple[Kind, .
 
 
 def skews(
-    drawn: sample.Sample, labels: label.LabelMix, told: feature.Telling, plain: feature.Telling, sizes: quantity.Sizes,
-    meaning: concept.Meaning, overlap: float, drift: time.Drift | None, shown: NDArray[np.int64], moved: Floats,
+    drawn: sample.Sample, labels: label.LabelMix, told: feature.Telling, plain: feature.Telling,
+    trusted: feature.Telling, sizes: quantity.Sizes, meaning: concept.Meaning, overlap: float,
+    drift: time.Drift | None, shown: NDArray[np.int64], moved: Floats, dates: tuple[str, ...] = (),
 ) -> dict[Kind, Skew]:  # fmt: skip
     """The five verdicts with their numbers and sentences. told: of features at the same labels, plain: whatever the
-    label; overlap: of features once aligned; shown: the features that differ most, moved: how far (N, len(shown))."""
+    label, trusted: at the same labels without clients whose labels may be wrong; overlap: of features once aligned;
+    shown: the features that differ most, moved: how far (N, len(shown)); dates: columns that look like a time."""
     who, apart = drawn.clients, drift is not None and drift.share >= APART
     v = level("label", labels.strength, labels.p)
     numbers: dict[str, Any] = {
@@ -71,24 +73,26 @@ def skews(
     skew["quantity"] = Skew(kind="quantity", strength=sizes.strength, interval=sizes.interval, p=sizes.p,
                       verdict=v, numbers=numbers, sentences=said)  # fmt: skip
     p, usage = None if meaning.p is None or overlap < OVERLAP else meaning.p, False
-    if told.test and plain.test and told.test.p < ALPHA and plain.test.p > STILL and told.strength > meaning.strength:
-        usage, p = True, told.test.p  # the rows are alike, and yet those of a label are not: labels are given otherwise
-        meaning = replace(meaning, strength=told.strength, interval=told.interval)
+    given = trusted.test and trusted.test.p < ALPHA and trusted.strength > meaning.strength
+    if trusted.test and given and plain.test and plain.test.p > STILL:
+        # the rows are alike, and yet those of a label are not: labels are given otherwise
+        usage, p = True, trusted.test.p
+        meaning = replace(meaning, strength=trusted.strength, interval=trusted.interval)
     v = level("concept", meaning.strength, p)
     numbers = {"usage": usage, "own": round(meaning.own, 4), "others": round(meaning.others, 4),
                "overlap": round(overlap, 4)}  # fmt: skip
     said = sentences.of_concept(v, meaning, who, overlap, apart, usage)
     skew["concept"] = Skew(kind="concept", strength=meaning.strength, interval=meaning.interval, p=p, verdict=v,
                       numbers=numbers, sentences=said)  # fmt: skip
-    skew["time"] = drifted(drift, drawn.labels)
+    skew["time"] = drifted(drift, drawn.labels, dates)
     return skew
 
 
-def drifted(drift: time.Drift | None, labels: tuple[str, ...]) -> Skew:
+def drifted(drift: time.Drift | None, labels: tuple[str, ...], dates: tuple[str, ...] = ()) -> Skew:
     """Of the three ways to drift the strongest; three looks, so p three times as large."""
     if drift is None:
         return Skew(kind="time", strength=0.0, interval=(0.0, 0.0), p=None, verdict="unknown",
-                    numbers={"kinds": []}, sentences=sentences.of_time("unknown", None, (), labels))  # fmt: skip
+                    numbers={"kinds": []}, sentences=sentences.of_time("unknown", None, (), labels, dates))  # fmt: skip
     ways: list[tuple[Kind, float, tuple[float, float], float | None]] = [
         ("label", drift.label.strength, drift.label.interval, drift.label.p),
         (

@@ -1,12 +1,15 @@
 """profile.html: one self-contained page about how clients differ, in English or Chinese; advice.html: the same under
 what is advised for it."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from fedroute.durable import taking
+from fedroute.durable import write as whole_file
 from fedroute.errors import InputError
 from fedroute.report.advice_view import advice_view
 from fedroute.report.profile_pictures import LINES, heat, lines
@@ -16,6 +19,7 @@ from fedroute.report.words import size, whole
 if TYPE_CHECKING:
     from fedroute.advise.advice import Advice
 
+PROFILE, ADVICE = "profile.html", "advice.html"
 CHIP = {"none": "yes", "mild": "unclear", "clear": "no", "strong": "no", "unknown": "na"}
 SEVERITY = {"severe": "no", "warning": "unclear", "note": "na"}
 DEVIATIONS = 1.5  # of a feature, from which on its colour is full
@@ -29,24 +33,40 @@ def language(lang: str) -> str:
 
 
 def write_profile(found: Mapping[str, Any], out: Path, lang: str = "en") -> Path:
-    """Writes the page of `profile --json`'s object to the folder or the .html file `out`; returns its path."""
-    return _write(profile_page(found, lang), out, "profile.html")
+    """Writes the page of `profile --json`'s object to the folder or the .html file `out`; returns its path. Raises
+    InputError where it cannot be there."""
+    return _write(profile_page(found, lang), out, PROFILE)
 
 
 def write_advice(advice: "Advice", out: Path, lang: str = "en") -> Path:
     """Writes the page of an advice, above the profile that it rests on, to the folder or the .html file `out`; returns
-    its path. Raises InputError for an advice without its profile."""
+    its path. Raises InputError for an advice without its profile, and where the page cannot be there."""
     if advice.profile is None:
         raise InputError("this advice was made from a saved profile: its page needs one made from a federation")
-    return _write(profile_page(advice.profile, lang, advice), out, "advice.html")
+    return _write(profile_page(advice.profile, lang, advice), out, ADVICE)
+
+
+def place(out: Path, name: str) -> Path:
+    """The file that a page is written to: `out` itself where it ends in .html, else `name` in the folder `out`.
+
+    Raises InputError where no such file can be: to be asked before the work, not after it."""
+    path = out if out.suffix == ".html" else out / name
+    if file := next((p for p in path.parents if p.exists() and not p.is_dir()), None):
+        raise InputError(f"{out}: cannot be made: {file} is a file: name another folder")
+    if path.is_dir():
+        raise InputError(f"{path}: cannot be written: it is a folder: name another file")
+    with taking(path.parent):
+        there = next(p for p in path.absolute().parents if p.exists())
+        if not os.access(there, os.W_OK):
+            raise InputError(f"{out}: cannot be made: {there} may not be written to: name another folder")
+    return path
 
 
 def _write(page: str, out: Path, name: str) -> Path:
-    from fedroute.durable import write as whole_file
-
-    path = out if out.suffix == ".html" else out / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    whole_file(path, page.encode(errors="replace"))
+    path = place(out, name)
+    with taking(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        whole_file(path, page.encode(errors="replace"))
     return path
 
 

@@ -35,7 +35,7 @@ def told(found: Mapping[str, Any], lang: str = "en") -> str:
     rows = found["clients"]
     width = min(24, max(len(c["name"]) for c in rows)) if rows else 0
     for c in rows[:SHOWN]:
-        lines.append(f"  {c['name']:{width}}  {c['rows']:>8,} {w['rows']}{effective(c, w)}{_flags(c, w)}")
+        lines.append(f"  {c['name']:{width}}  {c['rows']:>8,} {w['rows_of']}{effective(c, w)}{_flags(c, w)}")
     if len(rows) > SHOWN:
         lines.append("  " + w["more"].format(n=len(rows) - SHOWN))
     lines += ["", w["sick"]]
@@ -59,7 +59,7 @@ def finding(f: Mapping[str, Any], lang: str) -> tuple[str, str]:
 
 def effective(client: Mapping[str, Any], w: Words) -> str:
     n = client["effective_rows"]
-    return "" if n == client["rows"] else f" ({n:,} {w['effective']})"
+    return "" if n == client["rows"] else f" ({n:,} {w['effective_of']})"
 
 
 def _flags(client: Mapping[str, Any], w: Words) -> str:

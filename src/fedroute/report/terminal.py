@@ -14,7 +14,8 @@ MOST = 40  # queries that are shown; --json has all
 
 
 def routes_table(found: Mapping[str, Any]) -> "Table":
-    """A line for each query, of many the first ones."""
+    """A line for each query, of many the first ones. sure: the probability of the answer; how likely it is that the
+    query is the client's stands in the reason."""
     from rich.markup import escape
 
     rows = found["queries"]
@@ -23,7 +24,7 @@ def routes_table(found: Mapping[str, Any]) -> "Table":
         table.add_column(name, justify="right" if name in ("", "sure") else "left")
     for i, row in enumerate(rows[:MOST], 1):
         client = "nobody" if row["abstained"] else row["client"] or "all"
-        sure = "" if row["score"] is None else f"{row['score']:.0%}"
+        sure = "" if row["abstained"] else f"{row['probabilities'][row['answer']]:.0%}"
         cells = (client, row["answer"] or "", sure, row["runner_up"] or "", row["reason"])
         table.add_row(str(i), *map(escape, cells))
     if more := len(rows) - MOST:

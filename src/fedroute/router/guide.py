@@ -126,9 +126,7 @@ class Guide:
 
     def encode(self, queries: Any) -> Tensor:
         """x (B, ...), as `Router.encode`. Raises InputError for what the models cannot take."""
-        if not isinstance(queries, Tensor) and self.form.table is not None:
-            queries = self.form.table.encode(queries)
-        return self.form.checked(torch.as_tensor(queries))
+        return self.form.encode(queries)
 
     def choose(self, queries: Any, away: Iterable[str] = ()) -> Choices:
         """Whom to ask. queries: (B, ...) or a table; away: clients that cannot be asked now.

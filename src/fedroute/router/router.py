@@ -73,23 +73,10 @@ class Router:
     # in use
 
     def encode(self, queries: Any) -> Tensor:
-        """x (B, ...) as the models take it: a tensor of such rows, checked; of a table (pyarrow, column -> values, or
-        rows column -> value) its columns, filled and scaled by the statistics of all clients together.
+        """x (B, ...) as the models take it, of a tensor of such rows or of a table: see `QueryForm.encode`.
 
         Raises InputError for what the models cannot take."""
-        if not isinstance(queries, Tensor) and self.form.table is not None:
-            if isinstance(queries, str) or not (
-                isinstance(queries, Mapping | Sequence) or hasattr(queries, "column_names")
-            ):
-                raise InputError(f"the queries: a {type(queries).__name__} is no table; give column -> values, or rows")
-            queries = self.form.table.encode(queries)
-        try:
-            x = torch.as_tensor(queries)
-        except (TypeError, ValueError, RuntimeError) as e:
-            raise InputError(
-                f"the queries: {type(queries).__name__} cannot be read as numbers ({e}); give a tensor of rows"
-            ) from None
-        return self.form.checked(x)
+        return self.form.encode(queries)
 
     def scores(self, queries: Any) -> Scores:
         """What is known of the queries before a rule decides."""

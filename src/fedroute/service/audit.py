@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -138,6 +139,9 @@ class Audit:
         self._open = None
 
     def _connect(self, path: Path) -> sqlite3.Connection:
+        with suppress(OSError):  # SQLite then says what is wrong; its files beside this one get the same mode
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            path.chmod(0o600)
         try:
             connection = sqlite3.connect(path, timeout=5)
             connection.execute("PRAGMA journal_mode=WAL")

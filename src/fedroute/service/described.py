@@ -18,7 +18,8 @@ class Route(BaseModel):
 
 
 class Answer(Route):
-    """client: who should answer; answered_by: who did; fallback: whether that is another. answer, probabilities: null
+    """client: who should answer; answered_by: who did; fallback: whether that is another: score, runner_up and
+    posterior are then of the choice by which that one was asked. answer, probabilities: null
     where the router abstains. mixed: the share of each client where several were asked."""
 
     answered_by: str | None

@@ -150,9 +150,10 @@ class Service:
 def image_size(folder: Path) -> Sequence[int] | None:
     """(H, W) to which the run in a folder resized its images, where it did."""
     from fedroute.config import load
+    from fedroute.data.spec import both_sides
 
     config = folder / "config.yaml"
-    found: Sequence[int] | None = load(config).federation.get("size") if config.exists() else None
+    found: Sequence[int] | None = both_sides(load(config).federation.get("size")) if config.exists() else None
     return found
 
 

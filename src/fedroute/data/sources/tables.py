@@ -1,5 +1,6 @@
 """Parquet and CSV files, of one client each or of all, put together by column name and typed."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -161,15 +162,23 @@ def _features(spec: Parquet | Csv, files: Files, notes: list[str]) -> Any:
     found = [(f.where, f.table.column_names) for f in files.files]
     known = list(dict.fromkeys(c for _, columns in found for c in columns))
     wanted = wanted_columns(spec, known, str(files.files[0].path))
-    if faults := lacking_columns(spec, wanted, found):
-        raise InputError("\n".join(faults))
+    lacked = lacking_columns(spec, wanted, found)
     columns: dict[str, Any] = {}
+    faults = list[str]()
     for c in wanted:
+        if c in lacked:  # one that is not used anyway may be lacking
+            with contextlib.suppress(InputError):
+                if feature(files.column(c), c, spec, marks_of(spec, c), files.where, notes) is None:
+                    continue
+            faults.append(lacked[c])
+            continue
         if lacking := [f for f in files.files if c not in f.table.column_names]:
             notes.append(f"column {c} is missing at {', '.join(f.client or str(f.path) for f in lacking)}: filled")
         column = feature(files.column(c), c, spec, marks_of(spec, c), files.where, notes)
         if column is not None:
             columns[c] = column
+    if faults:
+        raise InputError("\n".join(faults))
     if not columns:
         raise InputError(f"{files.files[0].path}: no feature column is left; name them: `features: [...]`")
     return pa.table(columns)
@@ -194,21 +203,43 @@ def wanted_columns(spec: Table, known: Sequence[str], whole: str) -> list[str]:
     return [c for c in (known if spec.features is None else spec.features) if c not in {*spec.drop, *reserved}]
 
 
-def lacking_columns(spec: Table, wanted: Sequence[str], found: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+def lacking_columns(
+    spec: Table, wanted: Sequence[str], found: Sequence[tuple[str, Sequence[str]]], own: bool = False
+) -> dict[str, str]:
     """What to say of each wanted column that some files lack, where they are not to be filled. found: of each file what
-    to call it and its columns."""
+    to call it and its columns; own: each is a site's, which can mend its own part in its DATA.yaml."""
     if spec.missing_columns == "fill":
-        return []
-    return [_lacking(c, found) for c in wanted if any(c not in columns for _, columns in found)]
+        return {}
+    return {c: _lacking(c, found, own) for c in wanted if any(c not in columns for _, columns in found)}
 
 
-def _lacking(c: str, found: Sequence[tuple[str, Sequence[str]]]) -> str:
-    """What to say of a column that some have and others do not."""
-    where, columns = next((w, cs) for w, cs in found if c not in cs)
-    has = next(w for w, cs in found if c in cs)
-    others = [n for n in columns if any(n not in cs for _, cs in found)]
-    return (f"{where}: no column {c!r}, which {has} has{nearest(c, others)}; rename it, or say "
-            f"`missing_columns: fill` (filled and flagged) or `drop: [{c}]`")  # fmt: skip
+def _lacking(c: str, found: Sequence[tuple[str, Sequence[str]]], own: bool) -> str:
+    """What to say of a column that some have and others do not; the fewer are named first."""
+    having, lacking = [w for w, cs in found if c in cs], [w for w, cs in found if c not in cs]
+    few, rest = _some(having), _some(lacking)
+    mends = f"`drop: [{c}]` or `missing_columns: fill` (filled and flagged)"
+    if len(having) < len(lacking):
+        columns = next(cs for w, cs in found if w in lacking)
+        others = [n for n in columns if any(n not in cs for w, cs in found if w in having)]
+        near = nearest(c, others)
+        mean = near if near.startswith("; did") else ""
+        who = f"{few}: has a column {c!r} that {rest} {'has' if len(lacking) == 1 else 'have'} not{mean}"
+        if own:
+            return (f"{who}; that site can say `drop: [{c}]` or `rename: {{{c}: its name}}` in its DATA.yaml; or the "
+                    f"hub says {mends} in its config for all, and all join anew")  # fmt: skip
+        return f"{who}; say {mends}, or rename it"
+    columns = next(cs for w, cs in found if w == lacking[0])
+    others = [n for n in columns if any(n not in cs for w, cs in found if w in having)]
+    who = f"{rest}: no column {c!r}, which {few} {'has' if len(having) == 1 else 'have'}{nearest(c, others)}"
+    if own:
+        return (f"{who}; rename it (`rename: {{its name: {c}}}` in DATA.yaml there), leave it out where it is (`drop: "
+                f"[{c}]` in DATA.yaml there), or the hub says {mends} in its config for all, and all join "
+                "anew")  # fmt: skip
+    return f"{who}; rename it, or say {mends}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _mask(keep: NDArray[np.bool_]) -> Any:

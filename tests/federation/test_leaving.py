@@ -1,0 +1,106 @@
+"""Sites that leave for good: nobody is sent to them any more, and there is a way back."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedroute.config import Config
+from fedroute.errors import RunFailed
+from fedroute.federation.asking import LEFT
+from fedroute.federation.hub import Hub
+from fedroute.federation.inprocess import InProcess
+from fedroute.federation.left_file import come_back, left
+from fedroute.federation.transport import Refused
+from fedroute.router.guide import Guide
+from fedroute.router.spec import RouterSpec
+from tests.federation.whole import ROWS, Whole, config
+
+PRIVATE = {"name": "pfedme", "private": ["norm"]}
+
+
+def wait_for(what: Any, seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def routed() -> Config:
+    return config(PRIVATE, rounds=2).model_copy(update={"router": RouterSpec(kind="lda", abstain=None)})
+
+
+def state(hub: Hub, client: str) -> dict[str, Any]:
+    return next(s for s in hub.status()["sites"] if s["client"] == client)
+
+
+def test_one_that_leaves_after_the_run_is_gone_everywhere_also_after_a_restart_and_may_come_back(
+    tmp_path: Path,
+) -> None:
+    whole = Whole(tmp_path)
+    hub = whole.hub(routed())
+    hub.run()
+    assert hub.clients() == tuple(sorted(ROWS))
+    whole.network.unplug("south")
+    whole.sites["south"].leave()
+    told = left(tmp_path / "south")
+    assert told is not None
+    assert not told.heard
+    whole.network.plug("south", whole.site("south"))  # its process starts anew, to say so
+    wait_for(lambda: (found := left(tmp_path / "south")) and found.heard)
+    others = ("east", "north", "west")
+    guide = hub.guide()
+    assert guide is not None
+    assert guide.clients == Guide.load(tmp_path / "run" / "guide.safetensors").clients == hub.clients() == others
+    assert state(hub, "south") == {"client": "south", "here": False, "state": LEFT, "words": ""}
+
+    network = InProcess(dict(whole.sites))
+    again = Hub(routed(), tmp_path / "run", network, log=whole.said.append)
+    kept = again.guide()
+    assert kept is not None
+    assert kept.clients == again.clients() == others
+    again.run()
+    assert state(again, "south")["state"] == LEFT
+    wait_for(lambda: network.calls["south", "leave"])
+
+    network.unplug("south")
+    come_back(tmp_path / "south")  # what `site join` does with a new approval
+    network.plug("south", whole.site("south"))
+    wait_for(lambda: state(again, "south")["words"] == "has joined after the run")
+    wait_for(lambda: (now := again.guide()) is not None and "south" in now.clients)
+    assert whole.sites["south"]("hello", {})["state"] == "serving"
+    assert state(again, "south") == {
+        "client": "south", "here": True, "state": "here", "words": "has joined after the run",
+    }  # fmt: skip
+    assert json.loads((tmp_path / "run" / "joined.json").read_text())["south"]["entry"]["newcomer"] is True
+    assert again.clients() == tuple(sorted(ROWS))
+
+
+def test_one_that_left_while_the_hub_was_away_is_heard_of_when_it_starts(tmp_path: Path) -> None:
+    whole = Whole(tmp_path)
+    whole.hub(routed()).run()
+    whole.sites["south"].leave()
+    hub = Hub(routed(), tmp_path / "run", InProcess(dict(whole.sites)), log=whole.said.append)
+    assert "south" in hub.clients()
+    hub.run()
+    wait_for(lambda: "south" not in hub.clients())
+    wait_for(lambda: (found := left(tmp_path / "south")) and found.heard)
+
+
+def test_a_run_does_not_begin_with_one_that_has_left(tmp_path: Path) -> None:
+    whole = Whole(tmp_path)
+    whole.sites["south"].leave()
+    with pytest.raises(RunFailed, match=r"south has left the federation for good: take it out of hub\.sites"):
+        whole.hub(config(rounds=1)).run()
+    found = left(tmp_path / "south")
+    assert found is not None
+    assert found.heard
+
+
+def test_a_hub_cannot_make_a_site_leave(tmp_path: Path) -> None:
+    whole = Whole(tmp_path)
+    with pytest.raises(Refused, match="only the owner"):
+        whole.sites["east"]("leave", {})
+    assert left(tmp_path / "east") is None
