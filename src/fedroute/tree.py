@@ -32,7 +32,7 @@ def _apart(x: Mapping[str, Tensor]) -> bool:
     """Whether no two leaves share memory. Of tensors under a transform of torch.func that cannot be known."""
     try:
         return len({v.untyped_storage().data_ptr() for v in x.values()}) == len(x)
-    except (RuntimeError, NotImplementedError):
+    except (RuntimeError, NotImplementedError):  # torch's answer under a transform; False only costs a copy
         return False
 
 

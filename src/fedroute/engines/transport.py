@@ -112,7 +112,7 @@ class Transported:
             except Late:
                 self._stop(asked)
                 asked.answer = _none(i, planned, self._late_words())
-            except Exception:
+            except Exception:  # one client's fault must not end the others' round; its traceback is told and logged
                 asked.answer = _none(i, planned, traceback.format_exc())
             tell(asked)
 

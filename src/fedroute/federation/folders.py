@@ -32,11 +32,11 @@ class Folder:
 
     @classmethod
     def kind(cls) -> str:
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: a hub's folder and a site's each say their own
 
     @classmethod
     def missing(cls) -> str:
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: a hub's folder and a site's each say their own
 
     @property
     def settings_file(self) -> Path:

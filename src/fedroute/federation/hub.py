@@ -118,7 +118,7 @@ class Hub:
                 if not directory.ended:
                     with logged(directory):
                         self._run(directory, log)
-            except Exception:
+            except Exception:  # raised on; whoever asks for the state must see that the run has ended
                 self._phase = "failed"
                 raise
             self._phase, self._round = "done", self.config.training.rounds
