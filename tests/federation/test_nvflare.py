@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from fedroute.federation import onboarding, supervise
 from tests.federation.federations import Real, wait_for
 
-ROGUE = "tests.federation.rogue.Rogue"
+ROGUE, OPEN = "tests.federation.rogue.Rogue", "tests.federation.rogue.OpenSite"
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def unguarded(real: Real, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     other = real.copied(tmp_path_factory.mktemp("open"), ("hub", "alpha", "mallory"))
     try:
         other.equip_hub("tests.federation.rogue.OpenHub")
-        other.equip_site("alpha", "tests.federation.rogue.OpenSite")
+        other.equip_site("alpha", OPEN)
         other.equip_site("mallory", ROGUE)
         other.start("hub", "alpha", "mallory")
         other.here("alpha", "mallory")
@@ -142,7 +142,7 @@ def test_a_site_cannot_reach_another(real: Real, unguarded: Real) -> None:
     attack = {"target": "alpha", "channel": "admin", "topic": "x", "shell": "pwd"}
     assert unguarded.rogue("mallory", **attack)["said"].strip() == str(unguarded.site("alpha").kit)
     assert real.rogue("mallory", **attack)["code"] == "timeout"
-    assert "a message of 'mallory' was not taken (admin/x): nothing is forwarded here" in real.log("hub")
+    assert "a message of 'mallory' was not taken" in real.log("hub")  # one line a minute
 
 
 def test_a_site_refuses_whom_the_hub_lets_through(real: Real, unguarded: Real) -> None:
@@ -156,7 +156,10 @@ def test_a_site_refuses_whom_the_hub_lets_through(real: Real, unguarded: Real) -
         got = unguarded.rogue("mallory", target="alpha", channel=channel, topic=topic, shell="pwd")
         assert got["code"] == "timeout"
     assert "nobody but the hub may call a site" in unguarded.log("alpha")
-    unguarded.here("alpha")
+    supervise.stop(folder.root)  # open again, as the other tests want it
+    unguarded.equip_site("alpha", OPEN)
+    supervise.start(folder.root)
+    unguarded.here("alpha", "mallory")
 
 
 def test_nobody_speaks_as_the_hub(real: Real) -> None:
@@ -305,7 +308,7 @@ def test_a_killed_hub_comes_back_and_the_sites_with_it(real: Real) -> None:
 
 
 def test_stop_leaves_nothing_behind(real: Real) -> None:
-    """Last: also where the supervisor itself was killed."""
+    """Also where the supervisor itself was killed."""
     running = supervise.Running(real.site("beta").root)
     assert running.supervisor
     assert running.process
@@ -314,3 +317,5 @@ def test_stop_leaves_nothing_behind(real: Real) -> None:
     assert not supervise.exists(running.process)
     wait_for(lambda: "beta" not in real.nodes())
     assert not supervise.Running(real.site("beta").root).alive
+    real.start("beta")  # the other tests want it
+    real.here("beta")

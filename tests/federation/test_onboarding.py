@@ -1,6 +1,7 @@
 """From nothing to a federation by the commands: who signs what, and what is refused in words."""
 
 import json
+import shutil
 import re
 import stat
 import subprocess
@@ -246,13 +247,14 @@ def test_a_site_tells_nothing_by_another_meaning_of_its_rows(made: Made) -> None
     assert "visits.csv" in heard[-1]
 
 
-def test_an_owner_accepts_what_stands_there_and_nothing_else(made: Made) -> None:
+def test_an_owner_accepts_what_stands_there_and_nothing_else(made: Made, tmp_path: Path) -> None:
+    site = SiteFolder(shutil.copytree(made.site.root, tmp_path / "north"))
     with pytest.raises(InputError, match="the hub has not asked yet"):
-        accept(made.site)
+        accept(site)
     rows = [{"what": "the update", "when": "each round", "bytes": 1234, "private": "a model"}]
-    (made.site.root / "manifest.json").write_text(json.dumps({"rows": rows, "sha256": "aa11"}))
-    assert manifest_of(made.site)["accepted"] is False
-    assert "each round, 1,234 bytes" in accept(made.site)
-    assert manifest_of(made.site)["accepted"] is True
-    (made.site.root / "manifest.json").write_text(json.dumps({"rows": rows, "sha256": "bb22"}))
-    assert manifest_of(made.site)["accepted"] is False  # another one is asked about anew
+    (site.root / "manifest.json").write_text(json.dumps({"rows": rows, "sha256": "aa11"}))
+    assert manifest_of(site)["accepted"] is False
+    assert "each round, 1,234 bytes" in accept(site)
+    assert manifest_of(site)["accepted"] is True
+    (site.root / "manifest.json").write_text(json.dumps({"rows": rows, "sha256": "bb22"}))
+    assert manifest_of(site)["accepted"] is False  # another one is asked about anew

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -33,26 +34,41 @@ def made(algorithm: dict[str, Any], **training: Any) -> Config:
     return config(algorithm, {"sites": [*SITES]}, **training)
 
 
+def joined(real: Real, config: Config, names: tuple[str, ...]) -> None:
+    """Starts a hub with that config and sites with a table each."""
+    real.gateway = free_port()
+    onboarding.init_hub(config, real.hub.root, "localhost", real.port, gateway=f"127.0.0.1:{real.gateway}")
+    real.start("hub")
+    for name in names:
+        write_table(real.root / f"{name}.csv", rows_of(name, ROWS[name]))
+        data = real.root / f"{name}.yaml"
+        data.write_text(f"path: {name}.csv\n")
+        asked, _ = onboarding.request(name, "org", real.site(name).root)
+        signed = onboarding.approve(asked, real.hub, real.root / f"{name}.zip").signed
+        onboarding.join(signed, real.site(name), data)
+        real.site(name).keep(**real.site(name).settings() | {"accept": "any"})
+        real.start(name)
+
+
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
     """A hub, whose config each test gives it, and three sites with a table each."""
     real = Real(tmp_path_factory.mktemp("run"))
-    real.gateway = free_port()
     write_table(real.root / "all.csv", [[*r, c] for c in SITES for r in rows_of(c, ROWS[c])], "site")
     try:
-        onboarding.init_hub(
-            made(CASES["fedavg"]), real.hub.root, "localhost", real.port, gateway=f"127.0.0.1:{real.gateway}"
-        )
-        real.start("hub")
-        for name in SITES:
-            write_table(real.root / f"{name}.csv", rows_of(name, ROWS[name]))
-            data = real.root / f"{name}.yaml"
-            data.write_text(f"path: {name}.csv\n")
-            asked, _ = onboarding.request(name, "org", real.site(name).root)
-            signed = onboarding.approve(asked, real.hub, real.root / f"{name}.zip").signed
-            onboarding.join(signed, real.site(name), data)
-            real.site(name).keep(**real.site(name).settings() | {"accept": "any"})
-            real.start(name)
+        joined(real, made(CASES["fedavg"]), SITES)
+        yield real
+    finally:
+        real.stop()
+
+
+@pytest.fixture
+def to_be_left(tmp_path: Path) -> Iterator[Real]:
+    """A federation of its own, for who leaves is not there for the tests that come after."""
+    real = Real(tmp_path)
+    try:
+        named = config(CASES["fedavg"], {"sites": ["north", "south"]})
+        joined(real, named.model_copy(update={"router": RouterSpec(kind="auto")}), ("north", "south"))
         yield real
     finally:
         real.stop()
@@ -134,20 +150,22 @@ def test_queries_are_answered_by_the_sites_own_models(real: Real) -> None:
         ]
 
 
-def test_a_site_leaves_and_the_hub_hears_it(real: Real) -> None:
-    """After the test before: the run has ended, and queries are answered."""
-    site = real.site("south")
-    done = subprocess.run(
-        [sys.executable, "-c", "from fedroute.cli import main; main()", "site", "leave", str(site.root)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "the hub has heard it; it is stopped" in done.stdout
-    assert not supervise.Running(site.root).alive
+def test_a_site_leaves_and_the_hub_hears_it(to_be_left: Real) -> None:
+    real, site = to_be_left, to_be_left.site("south")
+    ended(real)
+    query = {"age": 61, "pulse": 80, "sex": "f", "ward": "a"}
     with httpx.Client(base_url=f"http://127.0.0.1:{real.gateway}", timeout=30) as gateway:
-        assert [c["client"] for c in gateway.get("/v1/clients").json()["clients"]] == ["east", "north"]
-        query = {"age": 61, "pulse": 80, "sex": "f", "ward": "a"}
-        assert gateway.post("/v1/predict", json={"query": query}).json()["client"] in ("east", "north")
+        wait_for(lambda: up(gateway))
+        assert names(gateway) == ["north", "south"]
+        done = subprocess.run(
+            [sys.executable, "-c", "from fedroute.cli import main; main()", "site", "leave", str(site.root)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "the hub has heard it; it is stopped" in done.stdout
+        assert not supervise.Running(site.root).alive
+        assert names(gateway) == ["north"]
+        assert gateway.post("/v1/predict", json={"query": query}).json()["client"] == "north"
     wait_for(lambda: "south: has left the federation for good" in hub_words(hub_status(real.hub)))
 
 
@@ -170,6 +188,10 @@ def up(gateway: httpx.Client) -> bool:
         return gateway.get("/readyz").status_code == 200
     except httpx.TransportError:
         return False
+
+
+def names(gateway: httpx.Client) -> list[str]:
+    return [c["client"] for c in gateway.get("/v1/clients").json()["clients"]]
 
 
 def here(gateway: httpx.Client, client: str) -> bool:

@@ -22,7 +22,7 @@ from fedroute.router.calibrate import cooled_router
 from fedroute.router.inputs import RouterInput
 from fedroute.router.packing import packed, unpacked
 from fedroute.router.routed import Routed
-from fedroute.router.rules import decide, in_order, log_posterior, without
+from fedroute.router.rules import log_posterior, picked, ranked, without
 from fedroute.router.scores import Decision, Scores
 from fedroute.router.upload import Upload, upload_of
 
@@ -128,13 +128,14 @@ class Guide:
         """x (B, ...), as `Router.encode`. Raises InputError for what the models cannot take."""
         return self.form.encode(queries)
 
-    def choose(self, queries: Any, away: Iterable[str] = ()) -> Choices:
-        """Whom to ask. queries: (B, ...) or a table; away: clients that cannot be asked now.
+    def choose(self, queries: Any, away: Iterable[str] = (), *, why: bool = True) -> Choices:
+        """Whom to ask. queries: (B, ...) or a table; away: clients that cannot be asked now; why: whether it is looked
+        for what speaks for it, which `because` does too.
 
         Raises InputError for queries that cannot be encoded, and for clients that are not there."""
         x, gone = self.encode(queries), [self.place(c) for c in away]
         chunk = max(1, NUMBERS // max(1, len(self.clients) * len(self.labels)))
-        parts = [self._chosen(part, gone) for part in (x.split(chunk) if len(x) else [x])]
+        parts = [self._chosen(part, gone, why) for part in (x.split(chunk) if len(x) else [x])]
         if len(parts) == 1:
             return parts[0]
         return Choices(Routed.together([p.routed for p in parts]), torch.cat([p.order for p in parts]))
@@ -145,24 +146,34 @@ class Guide:
             raise InputError(f"router: no client {client!r}; {nearest(client, self.clients)}")
         return self.clients.index(client)
 
-    def _chosen(self, x: Tensor, away: Sequence[int]) -> Choices:
-        scores = self._scores(x)
+    def _chosen(self, x: Tensor, away: Sequence[int], why: bool) -> Choices:
+        z = self.read.read(x)
+        scores = self._scores(z)
         scores = without(scores, away) if away else scores
         law = scores.prior if self.rule == "arrival" and self.law is None else self.law
-        client, _, score, second = decide(self.rule, scores, arrival=law)
-        order = in_order(self.rule, scores, len(self.clients), arrival=law)
-        p = log_posterior(scores, torch.ones_like(scores.prior) if self.rule == "density" else self.law).exp()
+        worth, log_p = picked(self.rule, scores, arrival=law)
+        order = ranked(worth, log_p, max(2, len(self.clients)))
+        client, second = order[:, 0], order[:, 1]
+        score = worth.gather(1, client[:, None])[:, 0].clamp(0, 1)
         nothing = torch.zeros(len(x), len(self.labels), dtype=torch.float64)
         decision = Decision(client, nothing, score, second)
-        words = because(self.form.table, self.mean, x, lambda x: self._logits(x, away))
+        if self.rule == "posterior" and law is not None:
+            log_p = log_posterior(scores, law)
+        words = self.because(x, away) if why else ()
+        refused = self._refused(x, z, scores)
         return Choices(
-            Routed(self.clients, self.labels, self.rule, decision, p, self._refused(x, scores), words), order
+            Routed(self.clients, self.labels, self.rule, decision, log_p.exp(), refused, words),
+            order[:, : len(self.clients)],
         )
 
-    def _scores(self, x: Tensor) -> Scores:
+    def because(self, x: Tensor, away: Sequence[int]) -> list[str]:
+        """Of each encoded query what speaks for its likeliest client, as `Routed.because`; away: numbers of clients."""
+        return because(self.form.table, self.mean, x, lambda x: self._logits(x, away))
+
+    def _scores(self, z: Tensor) -> Scores:
         """Without answers: a single label, which everybody finds certain."""
-        heads = torch.zeros(len(x), len(self.clients), 1, dtype=torch.float64)
-        scores = Scores(self.posterior.logits(self.read.read(x)), self.posterior.prior, heads)
+        heads = torch.zeros(len(z), len(self.clients), 1, dtype=torch.float64)
+        scores = Scores(self.posterior.logits(z), self.posterior.prior, heads)
         if self.temperature is not None:
             scores = scores._replace(router=cooled_router(scores, float(self.temperature)))
         return self.aggregator(scores) if self.aggregator else scores
@@ -172,10 +183,10 @@ class Guide:
         found[:, list(away)] = -torch.inf
         return found
 
-    def _refused(self, x: Tensor, scores: Scores) -> Tensor:
+    def _refused(self, x: Tensor, z: Tensor, scores: Scores) -> Tensor:
         if self.abstain is None or self.seen is None:
             return torch.zeros(len(x), dtype=torch.bool)
-        return self.abstain.refuses(self.seen.read(x), scores)
+        return self.abstain.refuses(z if self.seen is self.read else self.seen.read(x), scores)
 
     # who is there
 

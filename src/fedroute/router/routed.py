@@ -33,26 +33,28 @@ class Routed:
 
         client, answer and score are None where the router abstains, client also where the rule asks nobody in
         particular; runner_up then is the likeliest client."""
-        return [self._row(i) for i in range(len(self))]
+        share, who = self.posterior.topk(min(3, len(self.clients)), 1)
+        each = (
+            *self.decision, self.decision.answer.argmax(1), self.abstained, share, who,
+        )  # fmt: skip
+        return [self._row(i, *row) for i, row in enumerate(zip(*(v.tolist() for v in each), strict=True))]
 
-    def _row(self, i: int) -> dict[str, Any]:
-        client, _, score, second = (v[i] for v in self.decision)
-        abstained = bool(self.abstained[i])
-        p = self.decision.answer[i]
-        share, who = self.posterior[i].topk(min(3, len(self.clients)))
-        likeliest = {self.clients[k]: round(v, 4) for k, v in zip(who.tolist(), share.tolist(), strict=True)}
-        asked = self.clients[int(client)] if int(client) >= 0 else None
-        nearest = self.clients[int(who[0])]
-        following = self.clients[int(second)] if int(second) >= 0 else nearest if asked is None else None
+    def _row(
+        self, i: int, client: int, p: list[float], score: float, second: int, best: int, abstained: bool,
+        share: list[float], who: list[int],
+    ) -> dict[str, Any]:  # fmt: skip
+        asked = self.clients[client] if client >= 0 else None
+        nearest = self.clients[who[0]]
+        following = self.clients[second] if second >= 0 else nearest if asked is None else None
         return {
             "client": None if abstained else asked,
-            "answer": None if abstained else self.labels[int(p.argmax())],
-            "score": None if abstained else round(float(score), 4),
+            "answer": None if abstained else self.labels[best],
+            "score": None if abstained else round(score, 4),
             "reason": self._reason(i, asked, nearest, abstained),
             "runner_up": (asked or nearest) if abstained else following,
             "abstained": abstained,
-            "probabilities": {k: round(v, 4) for k, v in zip(self.labels, p.tolist(), strict=True)},
-            "posterior": likeliest,
+            "probabilities": {k: round(v, 4) for k, v in zip(self.labels, p, strict=True)},
+            "posterior": {self.clients[k]: round(v, 4) for k, v in zip(who, share, strict=True)},
         }
 
     def _reason(self, i: int, asked: str | None, nearest: str, abstained: bool) -> str:

@@ -101,15 +101,10 @@ def decide(
 def ranked(worth: Tensor, order: Tensor, count: int) -> Tensor:
     """(B, count) int64, the clients of most worth (B, N), among equals those first in order (B, N), among those still
     equal the first; -1 where no more may be asked (worth -inf)."""
-    found, left = [], worth
-    for _ in range(count):
-        most = left.amax(1, keepdim=True)
-        first = torch.where(left == most, order, -torch.inf).argmax(1)
-        stuck = torch.where(left == most, 1, 0).argmax(1)  # where the order of all of them is -inf
-        first = torch.where((left == most).gather(1, first[:, None])[:, 0], first, stuck)
-        found.append(torch.where(most[:, 0] == -torch.inf, -1, first))
-        left = left.scatter(1, first[:, None], -torch.inf)
-    return torch.stack(found, 1)
+    by = order.argsort(dim=1, descending=True, stable=True)
+    by = by.gather(1, worth.gather(1, by).argsort(dim=1, descending=True, stable=True))[:, :count]
+    found = by.masked_fill(worth.gather(1, by) == -torch.inf, -1)
+    return found if by.shape[1] == count else torch.nn.functional.pad(found, (0, count - by.shape[1]), value=-1)
 
 
 def utility(rule: str, scores: Scores, **options: Any) -> Tensor:
@@ -117,17 +112,19 @@ def utility(rule: str, scores: Scores, **options: Any) -> Tensor:
     equals differ; -inf where it may not be asked. Capacity sets prices against it. Options as for `decide`.
 
     Raises InputError as `decide` does, and for a rule that asks nobody in particular."""
-    worth, order = _picked(rule, scores, options)
+    worth, order = picked(rule, scores, **options)
     return worth + TIE * order.exp()
 
 
 def in_order(rule: str, scores: Scores, count: int, **options: Any) -> Tensor:
     """(B, count) int64, whom a rule that asks one client would ask first, second, ...: the order of fallbacks; -1 where
     there is nobody left. Options and errors as for `utility`."""
-    return ranked(*_picked(rule, scores, options), count)
+    return ranked(*picked(rule, scores, **options), count)
 
 
-def _picked(rule: str, scores: Scores, options: dict[str, Any]) -> tuple[Tensor, Tensor]:
+def picked(rule: str, scores: Scores, **options: Any) -> tuple[Tensor, Tensor]:
+    """Worth (B, N) and order (B, N), as `ranked` reads them, of a rule that asks one client; of density, posterior and
+    arrival, order is log P(client | x) by the rule's own law. Options and errors as for `utility`."""
     asked = Asked(scores, **options)
     _check(rule, asked)
     if rule not in _PICKING:
