@@ -1,8 +1,8 @@
 """From nothing to a federation by the commands: who signs what, and what is refused in words."""
 
 import json
-import shutil
 import re
+import shutil
 import stat
 import subprocess
 import sys

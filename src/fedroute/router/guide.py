@@ -159,15 +159,18 @@ class Guide:
         decision = Decision(client, nothing, score, second)
         if self.rule == "posterior" and law is not None:
             log_p = log_posterior(scores, law)
-        words = self.because(x, away) if why else ()
+        words = self._because(x, away) if why else ()
         refused = self._refused(x, z, scores)
         return Choices(
             Routed(self.clients, self.labels, self.rule, decision, log_p.exp(), refused, words),
             order[:, : len(self.clients)],
         )
 
-    def because(self, x: Tensor, away: Sequence[int]) -> list[str]:
-        """Of each encoded query what speaks for its likeliest client, as `Routed.because`; away: numbers of clients."""
+    def because(self, x: Tensor, away: Iterable[str] = ()) -> list[str]:
+        """Of each encoded query what speaks for its likeliest client, as `Routed.because`. Others as for `choose`."""
+        return self._because(x, [self.place(c) for c in away])
+
+    def _because(self, x: Tensor, away: Sequence[int]) -> list[str]:
         return because(self.form.table, self.mean, x, lambda x: self._logits(x, away))
 
     def _scores(self, z: Tensor) -> Scores:

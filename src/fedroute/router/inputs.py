@@ -187,7 +187,7 @@ class RouterInput:
 
     def _seen_by_model(self, x: Tensor) -> dict[str, Tensor]:
         """What layers of the model say of x, of each kind that is of the model: one pass, in the mode of evaluation."""
-        layers = {k: self._layer(k) for k in self.kinds if k == "deep" or k.startswith("layer:")}
+        layers = self._layers
         if self.task is None or (not layers and "branch" not in self.kinds):
             return {}
         kept: dict[str, list[Tensor]] = {k: [] for k in self.kinds if k in layers or k == "branch"}
@@ -205,6 +205,11 @@ class RouterInput:
                     z = out[1].double()
                     kept["branch"].append(z.logsumexp(2) if z.ndim == 3 else z)  # clients and cells
         return {k: torch.cat(v) for k, v in kept.items()}
+
+    @cached_property
+    def _layers(self) -> dict[str, nn.Module]:
+        """Of each kind that is read off a layer that layer."""
+        return {k: self._layer(k) for k in self.kinds if k == "deep" or k.startswith("layer:")}
 
     def _layer(self, kind: str) -> nn.Module:
         if self.task is None:

@@ -50,17 +50,20 @@ class Routed:
             "client": None if abstained else asked,
             "answer": None if abstained else self.labels[best],
             "score": None if abstained else round(score, 4),
-            "reason": self._reason(i, asked, nearest, abstained),
+            "reason": self.reason(i, self.because[i] if self.because else ""),
             "runner_up": (asked or nearest) if abstained else following,
             "abstained": abstained,
             "probabilities": {k: round(v, 4) for k, v in zip(self.labels, p, strict=True)},
             "posterior": {self.clients[k]: round(v, 4) for k, v in zip(who, share, strict=True)},
         }
 
-    def _reason(self, i: int, asked: str | None, nearest: str, abstained: bool) -> str:
+    def reason(self, i: int, because: str) -> str:
+        """Of one query, in a line, why it is that client; because: of this query, as the field of all."""
+        client, nearest = int(self.decision.client[i]), self.clients[int(self.posterior[i].argmax())]
+        asked = self.clients[client] if client >= 0 else None
         share = f"{float(self.posterior[i].max()):.0%}"
-        because = f" ({self.because[i]})" if self.because and self.because[i] else ""
-        if abstained:
+        because = f" ({because})" if because else ""
+        if self.abstained[i]:
             return f"unlike any client's rows; the nearest is {nearest}"
         if self.rule == "global":
             return "the global model's answer"

@@ -1,9 +1,11 @@
 """What a gateway serves: who decides, who answers, and from a decision to the answer of a client that is there."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self
@@ -23,6 +25,7 @@ from fedroute.service.refusal import Refusal
 MOST = 256  # queries of a pass
 CALLS = 4  # to one client at a time
 THREADS = 64  # that wait for clients
+LEAVING = 0.001  # seconds in which a question has left for a client
 WORDS = {Away: "is away", Late: "did not answer in time", Refused: "refused"}
 
 
@@ -64,6 +67,7 @@ class Service:
         # a model is one thread's at a time: weights are put into it while it runs
         models = Lock()
         self.decide = Batches(self._decided, self._deciding, most=MOST, told=self._told, models=models)
+        self.why = Batches(self._why, self._deciding, most=MOST, models=models)
         self.ask = (
             Batches(self._asked, self._deciding, most=MOST, models=models)
             if router
@@ -125,17 +129,27 @@ class Service:
     @torch.inference_mode()
     def _decided(self, key: tuple[bool, frozenset[str]], queries: list[Query]) -> list[dict[str, Any]]:
         """key: (whether by the guide, who is away). Of each query a row of the router (client and answer), or of the
-        guide, with the weights of all clients."""
+        guide, with the weights of all clients, and `reason_by`: what speaks for the choice -> the reason, which is
+        looked for in `_why`, while the client answers."""
         by_guide, guide = key[0], self.guide()
         x, gone = self._encoded(queries), sorted(key[1] & {*guide.clients})  # others have left since
         try:
             if self.router and not by_guide:
                 return self.router.route(x, gone).rows()
-            found = guide.choose(x, gone)
+            found = guide.choose(x, gone, why=False)
         except InputError as e:  # the queries are well-formed, so that it is the models
             raise Refusal(503, str(e), "ask whoever runs this gateway to look at the clients' models") from None
         weights = [dict(zip(guide.clients, p, strict=True)) for p in found.routed.posterior.tolist()]
-        return [row | {"weights": w} for row, w in zip(found.rows(), weights, strict=True)]
+        return [
+            row | {"weights": w, "reason_by": partial(found.routed.reason, i)}
+            for i, (row, w) in enumerate(zip(found.rows(), weights, strict=True))
+        ]
+
+    @torch.inference_mode()
+    def _why(self, away: frozenset[str], queries: list[Query]) -> list[str]:
+        """Of each query what speaks for the client that the guide chose while these were away."""
+        guide = self.guide()
+        return guide.because(self._encoded(queries), sorted(away & {*guide.clients})) or [""] * len(queries)
 
     @torch.inference_mode()
     def _asked(self, key: tuple[str, float], queries: list[Query]) -> list[Tensor]:
@@ -170,7 +184,11 @@ class Wish:
 async def route(service: Service, queries: list[Query], wish: Wish) -> list[dict[str, Any]]:
     """Of each query {client, score, runner_up, abstained, reason, posterior}: who should answer of those that can be
     asked. Raises Refusal where nobody can."""
-    rows = await service.decide((False, _some_left(service, wish.away | service.away())), queries)
+    gone = _some_left(service, wish.away | service.away())
+    rows = await service.decide((False, gone), queries)
+    if service.router is None:
+        words = await service.why(gone, queries)
+        rows = [row | {"reason": row["reason_by"](because)} for row, because in zip(rows, words, strict=True)]
     return [{k: row[k] for k in ROUTE} for row in rows]
 
 
@@ -182,8 +200,9 @@ async def predict(service: Service, queries: list[Query], wish: Wish) -> list[di
     left = _some_left(service, wish.away | gone)
     first = await service.decide((by_guide, wish.away), queries)
     if by_guide:
-        ways = (_answered(service, q, row, wish, gone) for q, row in zip(queries, first, strict=True))
-        found = await asyncio.gather(*ways, return_exceptions=True)
+        ways = [_answered(service, q, row, wish, gone) for q, row in zip(queries, first, strict=True)]
+        together = len(ways) != 1 and asyncio.gather(*map(_or_refusal, ways), return_exceptions=True)
+        found = await together if together else [await _or_refusal(ways[0])]  # one needs no task of its own
         for bad in found:
             if isinstance(bad, BaseException) and not isinstance(bad, Refusal):
                 raise bad
@@ -196,21 +215,28 @@ async def predict(service: Service, queries: list[Query], wish: Wish) -> list[di
 ROUTE = ("client", "score", "runner_up", "abstained", "reason", "posterior")
 
 
+async def _or_refusal(way: Awaitable[dict[str, Any]]) -> dict[str, Any] | Refusal:
+    try:
+        return await way
+    except Refusal as refusal:
+        return refusal
+
+
 async def _answered(
     service: Service, query: Query, row: dict[str, Any], wish: Wish, gone: frozenset[str]
 ) -> dict[str, Any]:
     """Client by client, until one answers: after each that cannot, the choice among the others is made anew, so that a
     query which only that client's rows are like is turned away."""
-    asked, why = row["client"], dict.fromkeys(gone, WORDS[Away])
+    asked, why, left = row["client"], dict.fromkeys(gone, WORDS[Away]), wish.away
     while True:
         if row["client"] in gone:
-            key = True, _some_left(service, wish.away | gone, why)
-            row = (await service.decide(key, [query]))[0]
+            left = _some_left(service, wish.away | gone, why)
+            row = (await service.decide((True, left), [query]))[0]
         if row["abstained"]:
             return _plain(row, asked, None, why)
         who = _top(row, wish, gone)
         calls = (service.ask((c, wish.timeout), [query]) for c in who)
-        found = await asyncio.gather(*calls, return_exceptions=True)
+        *found, because = await asyncio.gather(*calls, _why(service, query, left), return_exceptions=True)
         failed = {c: f for c, f in zip(who, found, strict=True) if isinstance(f, BaseException)}
         for c, e in failed.items():
             if not isinstance(e, TransportError):
@@ -219,8 +245,17 @@ async def _answered(
         gone |= {*failed}
         heard = {c: f[0] for c, f in zip(who, found, strict=True) if not isinstance(f, BaseException)}
         if heard:
+            if isinstance(because, BaseException):
+                raise because
+            row |= {"reason": row["reason_by"](because)}
             return _mixed(service.guide().labels, row, asked, heard, why)
         row = row | {"client": who[0]}  # who could not answer, so that another is chosen
+
+
+async def _why(service: Service, query: Query, left: frozenset[str]) -> str:
+    """What speaks for the choice, looked for once the question has left, which it would hold up."""
+    await asyncio.sleep(LEAVING)
+    return str((await service.why(left, [query]))[0])
 
 
 def _top(row: dict[str, Any], wish: Wish, gone: frozenset[str]) -> list[str]:
@@ -233,13 +268,14 @@ def _top(row: dict[str, Any], wish: Wish, gone: frozenset[str]) -> list[str]:
 def _mixed(
     labels: Sequence[str], row: dict[str, Any], asked: str | None, heard: dict[str, Tensor], why: dict[str, str]
 ) -> dict[str, Any]:
-    weight = torch.tensor([row["weights"][c] for c in heard], dtype=torch.float64)
-    weight = weight / weight.sum() if bool(weight.sum() > 0) else torch.full_like(weight, 1 / len(weight))
-    p = (weight[:, None] * torch.stack([*heard.values()])).sum(0)
-    shares = dict(zip(heard, (round(w, 4) for w in weight.tolist()), strict=True))
+    total = sum(row["weights"][c] for c in heard)
+    weights = [row["weights"][c] / total if total > 0 else 1 / len(heard) for c in heard]
+    each = [[w * v for v in answer.tolist()] for w, answer in zip(weights, heard.values(), strict=True)]
+    p = [math.fsum(of_label) for of_label in zip(*each, strict=True)]
+    shares = dict(zip(heard, (round(w, 4) for w in weights), strict=True))
     told = row | {
-        "answer": labels[int(p.argmax())],
-        "probabilities": {k: round(v, 4) for k, v in zip(labels, p.tolist(), strict=True)},
+        "answer": labels[p.index(max(p))],
+        "probabilities": {k: round(v, 4) for k, v in zip(labels, p, strict=True)},
     }
     by = max(shares, key=lambda c: shares[c])
     return _plain(told, asked, by, why) | ({"mixed": shares} if len(heard) > 1 else {})
