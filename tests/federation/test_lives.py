@@ -16,7 +16,7 @@ pytest.importorskip("nvflare")
 
 from fedroute.config import from_dict
 from fedroute.errors import InputError, RunFailed
-from fedroute.federation import kit, live_gateway, lives, supervise
+from fedroute.federation import kept_gateway, kit, live_gateway, lives, supervise
 from fedroute.federation.accepting import known_of, manifest_of
 from fedroute.federation.asking import named
 from fedroute.federation.folders import HubFolder, SiteFolder
@@ -138,8 +138,8 @@ def test_starting_what_runs_already_changes_nothing(foreground: bool, tmp_path: 
 
 def test_a_gateway_whose_port_is_taken_is_told_and_tried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("uvicorn")
-    monkeypatch.setattr(live_gateway, "SOON", 0.02)
-    monkeypatch.setattr(live_gateway, "AGAIN", 0.02)
+    monkeypatch.setattr(kept_gateway, "SOON", 0.02)
+    monkeypatch.setattr(kept_gateway, "AGAIN", 0.02)
     stop, told, said = threading.Event(), list[str](), list[str]()
     with program_at() as port:
         at = hub_at(tmp_path, free_port(), gateway=f"127.0.0.1:{port}")

@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -26,6 +27,9 @@ from fedroute.federation.transport import Payload, Refused
 from fedroute.rounds import client_batches
 from fedroute.training import global_weights
 from fedroute.tree import Tree, Weights, nbytes
+
+if TYPE_CHECKING:
+    from fedroute.service.answers import Own
 
 SERVED, SERVED_WEIGHTS = "served.json", "served.safetensors"
 ALONE, ALONE_ROUNDS = "alone.safetensors", "alone.json"
@@ -73,6 +77,7 @@ class Membership:
         self._stop = threading.Event()
         self._judged: Task = copy.deepcopy(alg.predictor())  # training changes the module while it runs
         self._served = self._served_before()
+        self._own: tuple[object, Own] | None = None
 
     def __call__(self, method: str, payload: Payload) -> Payload:
         match method:
@@ -189,6 +194,21 @@ class Membership:
         except (ValueError, KeyError, OSError) as e:
             self.log(f"{self.folder / SERVED}: cannot be read ({e}): no query is answered until the hub says with what")
             return None
+
+    def own_model(self) -> "Own | None":
+        """What is served, for who asks this client alone: the same as long as that is; None while nothing is."""
+        from fedroute.data.queries import QueryForm
+        from fedroute.data.spec import both_sides
+        from fedroute.federation.agreement import hub_federation
+        from fedroute.service.answers import Own
+
+        if (served := self._served) is None or not self.own.labels:
+            return None
+        if self._own is None or self._own[0] is not served:
+            form, size = QueryForm.of(hub_federation(self.agreement)), both_sides(self.agreement.spec.get("size"))
+            client = self.agreement.clients[self.number]
+            self._own = served, Own(client, self.agreement.labels, form, *served[:2], size=size)
+        return self._own[1]
 
     def _query(self, payload: Payload) -> Payload:
         """(B, K) float64 log-probabilities for x (B, ...), encoded as the federation's; of targets that are numbers the

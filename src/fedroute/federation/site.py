@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fedroute.federation.agreement import Agreement
     from fedroute.federation.membership import Membership
     from fedroute.federation.own_rows import SiteData
+    from fedroute.service.answers import Own
 
 OWN_LINES = frozenset(
     {"agree", "train", "get", "have", "put", "drop", "query", "cancel"}
@@ -110,6 +111,12 @@ class Site:
         self.left.set()
         self.log("has left the federation for good")
         self.close()
+
+    def own(self) -> "Own | None":
+        """The model with which queries are answered now; None while there is none. Raises Refused as a call does."""
+        if self.left.is_set() or self._closed:
+            raise Refused(f"{self.client} answers no more")
+        return self._agreed().own_model()
 
     def log(self, text: str) -> None:
         self._say(f"{self.client}: {text}")

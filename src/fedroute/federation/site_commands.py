@@ -101,9 +101,17 @@ def start(
     ] = False,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until the hub has admitted it.")] = 30.0,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay here, for systemd or a container.")] = False,
+    gateway: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Also answer who asks this site alone, now and later; `off` ends that."),
+    ] = None,
+    tokens: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Who may ask the gateway: made by `fedroute token`.")
+    ] = None,
 ) -> None:
     """Start the site; it goes on until `stop`, through faults of network, hub and its own process."""
     from fedroute.federation.folders import SiteFolder
+    from fedroute.federation.gateway_file import asked_at
     from fedroute.federation.leaving import to_be_in
     from fedroute.federation.lives import begin, site_is_in, startable
 
@@ -113,6 +121,8 @@ def start(
     startable(site)
     if accept_manifest:
         site.keep(**site.settings() | {"accept": "any"})
+    if gateway or tokens:
+        site.keep(**site.settings() | asked_at(site.root, site.settings(), gateway, tokens))
     begin(site, foreground, wait, site_is_in)
 
 

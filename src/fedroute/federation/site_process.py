@@ -1,6 +1,7 @@
 """What answers the hub in a site's process: the Site over this site's own data, by the config it was given."""
 
 import json
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from fedroute.federation.folders import SiteFolder
 from fedroute.federation.form import differs
 from fedroute.federation.left_file import left
 from fedroute.federation.site import Site
+from fedroute.federation.site_gateway import beside
 from fedroute.federation.site_spec import read_data_spec
 from fedroute.federation.transport import Payload, Refused
 
@@ -21,6 +23,12 @@ class Joined(Site):
     could call any column the label."""
 
     given: Mapping[str, Any] = {}
+    gateway: threading.Event | None = None  # ends its own gateway
+
+    def close(self) -> None:
+        if self.gateway:
+            self.gateway.set()
+        super().close()
 
     def __call__(self, method: str, payload: Payload) -> Payload:
         if method in ASKS_BY and (key := differs(self.given, self._asked_by(method, payload))):
@@ -58,4 +66,5 @@ def open_site(folder: Path, say: Callable[[str], None]) -> Joined:
         site.given = yaml.safe_load(at.config.read_text(encoding="utf-8"))["federation"]
     except (OSError, KeyError, TypeError, yaml.YAMLError) as e:
         raise InputError(f"{at.config}: cannot be read ({type(e).__name__}): join again") from None
+    site.gateway = beside(at, site, say)
     return site

@@ -1,0 +1,76 @@
+"""What a gateway in a hub's or a site's folder allows: `gateway.yaml`, beside settings.json, which says where it is."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from fedroute.errors import InputError
+from fedroute.options import nearest
+from fedroute.service.settings import Settings
+
+NAME = "gateway.yaml"
+FILES = ("tokens", "certificate", "key", "audit_key")  # paths, which begin at the folder
+OWN = frozenset({"audit"})  # always audit.sqlite in the folder
+
+
+class GatewayFile(Settings):
+    """The limits of a gateway, and certificate and key (PEM), with which it is HTTPS and nothing else."""
+
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+def asked_at(
+    root: Path, settings: Mapping[str, Any], gateway: str | None, tokens: Path | None
+) -> dict[str, str | None]:
+    """What settings.json says of a gateway from now on: gateway, tokens. gateway: HOST:PORT, or "off"; None: as before.
+
+    Raises InputError where it is no place, or anybody who reaches it could ask."""
+    from fedroute.federation.onboarding import place
+
+    if gateway == "off":
+        return {"gateway": None, "tokens": None}
+    made = {
+        "gateway": gateway or settings.get("gateway"),
+        "tokens": str(tokens.absolute()) if tokens else settings.get("tokens"),
+    }
+    if not made["gateway"]:
+        raise InputError("--tokens: of which gateway? give --gateway HOST:PORT too")
+    host, _ = place(made["gateway"], "--gateway")
+    if not read_gateway(root, made).tokens and host not in ("127.0.0.1", "localhost", "::1"):
+        raise InputError(
+            f"--gateway {made['gateway']}: anybody who reaches it could ask: give --tokens FILE, or 127.0.0.1"
+        )
+    return made
+
+
+def read_gateway(root: Path, settings: Mapping[str, Any]) -> GatewayFile:
+    """gateway.yaml of a folder over what `settings` say (tokens); without the file those alone. Raises InputError."""
+    import yaml
+
+    file = root / NAME
+    try:
+        given = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:
+        raise InputError(f"{file}: cannot be read ({type(e).__name__}); write lines such as `rate: 50`") from None
+    if not isinstance(given := given or {}, dict):
+        raise InputError(f"{file}: is no list of settings; write lines such as `rate: 50`")
+    known = sorted({*GatewayFile.model_fields} - OWN)
+    for key in given:
+        if key not in known:
+            raise InputError(f"{file}: {key}: no such setting; {nearest(str(key), known)}")
+    found = {"tokens": settings.get("tokens")} | given
+    found |= {k: root / str(found[k]) for k in FILES if found.get(k)}
+    try:
+        made = GatewayFile.model_validate(found | {"audit": root / "audit.sqlite"})
+    except ValidationError as e:
+        first = e.errors()[0]
+        raise InputError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
+    for client, url in made.addresses.items():
+        if not url.startswith(("http://", "https://")):
+            raise InputError(
+                f"{file}: addresses.{client}: {url!r} is no URL; give one such as https://gateway.north.org"
+            )
+    return made
