@@ -3,6 +3,7 @@ way, and queries answered by the sites' own models."""
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,11 +20,12 @@ import yaml
 pytest.importorskip("nvflare")
 
 from fedroute.config import Config
-from fedroute.federation import onboarding, supervise
+from fedroute.federation import kit, onboarding, supervise
 from fedroute.federation.lives import hub_status, hub_words, wait_for_run
 from fedroute.jobs import start
 from fedroute.router.spec import RouterSpec
 from tests.federation.federations import Real, free_port, wait_for
+from tests.federation.spoiling import WHY
 from tests.federation.test_hub import CASES
 from tests.federation.whole import ROWS, config, rows_of, write_table
 
@@ -125,6 +127,24 @@ def test_a_site_and_the_hub_are_killed_on_the_way(real: Real) -> None:
         wait_for(partial(says, real, victim, "ended by itself (signal 9)"))
     same(real, config)
     assert "going on after round" in real.log("hub")
+
+
+def test_what_a_site_must_not_send_is_left_out_with_its_reason(real: Real) -> None:
+    """By the connection itself: what the messages are checked for otherwise stands in test_faults."""
+    supervise.stop(real.site("south").root)
+    real.equip_site("south", opens="tests.federation.spoiling:Spoiling")
+    real.start("south")
+    try:
+        begin(real, made(CASES["fedavg"], rounds=3, alone=False))
+        found = ended(real)
+    finally:
+        supervise.stop(real.site("south").root)
+        kit.equip_site(real.site("south").kit, folder=str(real.site("south").root))
+        real.start("south")
+    assert [(q["round"], q["client"]) for q in found["quarantined"]] == [(r, "south") for r in (1, 2, 3)]
+    for q, why in zip(found["quarantined"], WHY, strict=True):
+        assert re.search(why, q["reason"]), q["reason"]
+    assert found["void_rounds"] == []
 
 
 def test_queries_are_answered_by_the_sites_own_models(real: Real) -> None:
