@@ -226,16 +226,18 @@ def _verified(path: Path) -> dict[str, Any]:
     return document
 
 
+def differences(was: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """What differs between what two runs are, in words; "" where nothing does."""
+    differ = [k for k in dict.fromkeys([*was, *now]) if was.get(k) != now.get(k)]
+    words = "; ".join(f"{k} was {was.get(k, 'not given')}, is {now.get(k, 'not given')}" for k in differ[:3])
+    return words + (f"; and {len(differ) - 3} more" if len(differ) > 3 else "")
+
+
 def _compare(path: Path, was: Mapping[str, str], now: Mapping[str, str] | None) -> None:
     """Raises InputError naming what differs."""
-    if now is None:
-        return
-    differ = [k for k in dict.fromkeys([*was, *now]) if was.get(k) != now.get(k)]
-    if differ:
-        words = "; ".join(f"{k} was {was.get(k, 'not given')}, is {now.get(k, 'not given')}" for k in differ[:3])
-        more = f"; and {len(differ) - 3} more" if len(differ) > 3 else ""
+    if now is not None and (words := differences(was, now)):
         raise InputError(
-            f"{path}: the checkpoint of another run: {words}{more}. "
+            f"{path}: the checkpoint of another run: {words}. "
             "Resume with the data and config it was started with, or start anew in another folder"
         )
 

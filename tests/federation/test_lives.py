@@ -133,6 +133,8 @@ def test_starting_what_runs_already_changes_nothing(foreground: bool, tmp_path: 
         with pytest.raises(InputError, match="it runs already"):
             lives.begin(site, foreground, 1.0, lives.site_is_in)
         assert "connected with the hub" in lives.site_words(lives.site_status(site) | {"joined": True})
+        site.keep(**site.settings() | {"gateway": "127.0.0.1:8790"})
+        assert "its own gateway: 127.0.0.1:8790" in lives.site_words(lives.site_status(site) | {"joined": True})
     assert (site.root / "state.json").read_bytes() == before
 
 

@@ -12,6 +12,7 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -261,7 +262,7 @@ def test_impostors_are_never_let_in_and_are_told_why(real: Real, tmp_path: Path)
     try:
         other.start("beta", "stranger", "mallory")
         for name in ("beta", "stranger"):
-            wait_for(lambda name=name: "does not take this site's certificate" in other.log(name))
+            wait_for(partial(not_taken, other, name))
             assert "admitted by the hub\n" not in other.log(name).replace("not admitted by the hub", "")
         wait_for(lambda: "the certificate here is that of 'mallory'" in other.log("mallory"))
         hub_says = (real.hub.kit / "nvflare.log").read_text()
@@ -270,6 +271,10 @@ def test_impostors_are_never_let_in_and_are_told_why(real: Real, tmp_path: Path)
         assert real.nodes() == ["alpha", "beta", "mallory"]
     finally:
         other.stop()
+
+
+def not_taken(real: Real, name: str) -> bool:
+    return "does not take this site's certificate" in real.log(name)
 
 
 def ask_changes(real: Real) -> list[Any]:

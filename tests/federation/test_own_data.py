@@ -57,10 +57,10 @@ def test_other_rows_after_a_restart_are_refused(tmp_path: Path, monkeypatch: pyt
     terms = (tmp_path / "north" / "agreed.json").read_text()
     calls: list[tuple[str, Payload]] = [("hash", {"version": 1}), ("agree", {"terms": terms}), ("query", {})]
     for method, payload in calls:
-        with pytest.raises(Refused, match=CHANGED):
+        with pytest.raises(Refused, match=re.escape(CHANGED)):
             site(method, payload)
     file.write_text("\n".join([head, *rest]) + "\n")  # a row less
-    with pytest.raises(Refused, match=CHANGED):
+    with pytest.raises(Refused, match=re.escape(CHANGED)):
         site("hash", {"version": 1})
     file.write_text(before)
     assert site("hash", {"version": 1})["sha256"]  # put back: without a restart
@@ -120,6 +120,24 @@ def test_two_that_are_misspelt_alike_are_named_both(tmp_path: Path) -> None:
     assert [text.split(" differs")[0] for text in lines(found.value)] == [
         "north: label 'Yes' (3 rows)", "south: label 'Yes' (4 rows)",
     ]  # fmt: skip
+
+
+def test_labels_in_two_cases_are_named_once_each(tmp_path: Path) -> None:
+    sites = three(tmp_path, {"ill": lambda i: ["Gesund", "Krank"][i % 2]})
+    for c in ("east", "north"):
+        table(tmp_path / f"{c}.csv", ill=lambda i: ["gesund", "krank"][i % 2])
+    with pytest.raises(InputError) as found:
+        sites.agree(SPEC)
+    said = lines(found.value)
+    assert [text.split(" (")[0] for text in said] == ["south: label 'Gesund'", "south: label 'Krank'"]
+    assert ["{Gesund: gesund}" in said[0], "{Krank: krank}" in said[1]] == [True, True]
+    for labels in (["Gesund", "Krank"], ["gesund", "krank"]):  # one site against one, whichever is the odd one
+        table(tmp_path / "north.csv", ill=lambda i, labels=labels: labels[i % 2])
+        table(tmp_path / "south.csv", ill=lambda i, labels=labels: [*map(str.swapcase, labels)][i % 2])
+        two = Sites(tmp_path, {c: {"path": f"{c}.csv"} for c in ("north", "south")})
+        with pytest.raises(InputError) as found:
+            two.agree(SPEC)
+        assert len(lines(found.value)) == 2
 
 
 def test_a_label_of_one_site_is_told(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_the_result_is_that_of_a_simulation(real: Real, name: str) -> None:
 
 
 def test_a_site_and_the_hub_are_killed_on_the_way(real: Real) -> None:
-    config = made(CASES["scaffold"], rounds=50, evaluate_every=50, alone=False)
+    config = made(CASES["scaffold"], rounds=150, evaluate_every=150, alone=False)
     begin(real, config)
     for victim in ("north", "hub"):
         later(real, 3)
@@ -196,7 +196,11 @@ def later(real: Real, rounds: int) -> None:
         return int(hub_status(real.hub).get("round") or 0)
 
     begun = wait_for(round_of)
-    wait_for(lambda: round_of() >= begun + rounds)
+    try:
+        wait_for(lambda: round_of() >= begun + rounds)
+    except AssertionError as e:
+        words = [f"from round {begun}: {e}", hub_words(hub_status(real.hub))]
+        raise AssertionError("\n".join([*words, *(real.log(n) for n in ("hub", *SITES))])) from e
 
 
 def says(real: Real, name: str, words: str) -> bool:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fedroute import Router
+from fedroute.errors import InputError
 from fedroute.service import Client, ServiceError
 from fedroute.service.client import plain
 from tests.service.conftest import Open, cases
@@ -123,6 +124,27 @@ def test_queries_of_every_kind_become_json(tmp_path: Path) -> None:
     assert set(plain(tmp_path / "a.png")) == {"image"}
     assert plain([[1, 2]]) == [[1, 2]]
     json.dumps([plain(v) for v in ({"a": np.float64(1)}, x, tmp_path / "a.png")])
+
+
+@pytest.mark.parametrize(
+    "missing", [None, float("nan"), np.float64("nan"), np.float32("nan"), "pandas.NA", "pandas.NaT"]
+)
+def test_what_is_missing_is_null(missing: Any) -> None:
+    if isinstance(missing, str):
+        missing = getattr(pytest.importorskip("pandas"), missing.partition(".")[2])
+    assert json.loads(json.dumps(plain({"age": missing, "n": np.int64(3)}), allow_nan=False)) == {"age": None, "n": 3}
+
+
+@pytest.mark.parametrize("value", [float("inf"), np.float32("-inf")])
+def test_an_infinite_number_names_its_column(value: Any) -> None:
+    with pytest.raises(ServiceError, match=r"query\.age is not a finite number; give a number, or None") as e:
+        Client("http://hub", transport=answering([])).predict({"age": value})
+    assert (e.value.status, e.value.field) == (422, "query.age")
+
+
+def test_a_url_without_its_beginning_is_refused_at_once() -> None:
+    with pytest.raises(InputError, match=r"127\.0\.0\.1:8951: is no URL of a gateway; put http://"):
+        Client("127.0.0.1:8951")
 
 
 def test_pictures_go_through(digits_run: Path) -> None:

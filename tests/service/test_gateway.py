@@ -215,7 +215,10 @@ def test_nobody_is_ready_before_there_is_a_router(router: Router) -> None:
         guides.append(Guide.of(router))
         assert open_.get("/v1/schema").status_code == 200
         assert open_.get("/readyz").json()["error"] == "no client can be asked now"
-        assert "no client can be asked" in post(open_, "/v1/predict", {"query": GOOD}, 503)["error"]
+        refused = post(open_, "/v1/predict", {"query": GOOD}, 503)
+        assert "no client can be asked now (" in refused["error"]
+        assert "is away" in refused["error"]
+        assert refused["mend"] == "ask again later"  # `away` was not sent
 
 
 def test_images_come_as_lists_arrays_or_pictures_and_are_the_same(digits_run: Path) -> None:

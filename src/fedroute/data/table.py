@@ -266,7 +266,7 @@ def _numbers(name: str, values: Any, gone: Container[str]) -> Any:
 
 
 def _no_number(name: str, row: int, value: object) -> InputError:
-    return InputError(f"column {name!r}, row {row}: {value!r} is no finite number")
+    return InputError(f"column {name!r}, row {row}: {value!r} is beyond {MOST:g}, no finite number")
 
 
 def _names(values: Any, gone: Container[str]) -> Any:

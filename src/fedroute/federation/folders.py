@@ -133,7 +133,7 @@ def checked_name(name: str, what: str) -> str:
     """A name that is good in certificates, on the wire and in file names. Raises InputError."""
     if not NAME.fullmatch(name) or name in ("server", "fedroute"):
         raise InputError(
-            f"{what} {name!r}: letters, digits, - and _ (not at an end), at most 63, and not `server`: it stands in "
-            "the certificate and names the client"
+            f"{what} {name!r}: a-z, A-Z, 0-9, - and _ (these two not at an end), at most 63, and not `server`: it "
+            "stands in the certificate and names the client"
         )
     return name

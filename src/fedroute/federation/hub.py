@@ -22,6 +22,7 @@ from fedroute.federation.departed import Departed
 from fedroute.federation.finishing import finished, guide_of
 from fedroute.federation.joining import admit
 from fedroute.federation.patience import Patience
+from fedroute.federation.run_before import AGREED, DEPARTED, JOINED, same_run
 from fedroute.federation.spec import HubSpec
 from fedroute.federation.standing import Standing
 from fedroute.federation.statistics import settle
@@ -37,7 +38,7 @@ from fedroute.tree import sha256
 if TYPE_CHECKING:
     from fedroute.router.guide import Guide
 
-AGREED, GUIDE, JOINED, DEPARTED = "agreement.json", "guide.safetensors", "joined.json", "departed.json"
+GUIDE = "guide.safetensors"
 LATE = "has joined after the run"
 
 
@@ -48,7 +49,7 @@ class Hub:
     run that is there is gone on with. log hears a line for people, progress is called after each round, as in `fit`.
     stop: set from outside it ends the run after the last whole round, which is saved; a later Hub goes on.
 
-    Raises InputError where the parts of the config do not fit together."""
+    Raises InputError where the parts of the config do not fit together, or are not those of the run that is there."""
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class Hub:
         self.config, self.out, self.transport, self.log, self.progress = config, Path(out), transport, log, progress
         self.spec, self.stop = config.hub or HubSpec(), stop or threading.Event()
         goes_with(config, self.spec)
+        same_run(config, self.out)
         self._phase, self._round, self._clients = "waiting", 0, tuple[str, ...](self.spec.sites or ())
         self._common, self._terms = dict[str, Any](), dict[str, Terms]()
         self._left, self._new, self._refused = set[str](), set[str](), dict[str, str]()  # _left: out of the rounds
@@ -107,6 +109,8 @@ class Hub:
         directory = RunDirectory(self.out)
         if (self.out / "config.yaml").exists():
             directory.open()
+            if self._agreed is None:  # nothing was done by what stands there
+                directory.write_config(self.config.resolved())
         else:
             directory.check_free()
             directory.create().write_config(self.config.resolved())

@@ -14,6 +14,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON value to stdo
 Until = Annotated[float, typer.Option("--wait", min=0, help="Seconds to wait until it is up.")]
 Foreground = Annotated[bool, typer.Option("--foreground", help="Stay here, for systemd or a container.")]
 
+NewRun = Annotated[
+    bool, typer.Option("--new-run", help="Begin a new run; the one that is there is kept under another name.")
+]
+
 
 def init(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="The config of the run.")],
@@ -50,12 +54,12 @@ def init(
     print(f"next: fedroute site approve REQUEST.zip --hub {out}, for each site; then fedroute hub start {out}")
 
 
-def start(hub: Hub, patience: Until = 20.0, foreground: Foreground = False) -> None:
+def start(hub: Hub, patience: Until = 20.0, foreground: Foreground = False, new_run: NewRun = False) -> None:
     """Start the hub and the run; what is there is gone on with."""
     from fedroute.federation.folders import HubFolder
     from fedroute.federation.lives import begin, hub_is_up
 
-    begin(HubFolder.at(hub), foreground, patience, hub_is_up)
+    begin(HubFolder.at(hub), foreground, patience, hub_is_up, new_run)
 
 
 def stop(hub: Hub) -> None:

@@ -8,6 +8,7 @@ from fedroute.federation.site_spec import ELSEWHERE
 if TYPE_CHECKING:
     from fedroute.config import Config
     from fedroute.data.federation import Federation
+    from fedroute.federation.folders import HubFolder
 
 
 def checked_config(config: "Config") -> tuple["Config", list[str]]:
@@ -32,6 +33,21 @@ def checked_config(config: "Config") -> tuple["Config", list[str]]:
     if given.get("source") in ("images", "npz"):  # which a config must have a path for
         given["path"] = "each site's own"
     return config.model_copy(update={"federation": given}), notes
+
+
+def checked_start(hub: "HubFolder", new_run: bool = False) -> None:
+    """Raises InputError, which names file and key, where the hub's config is wrong, or is not that of the run that is
+    there; with `new_run` that may be another."""
+    from fedroute.config import load
+    from fedroute.federation.run_before import same_run
+
+    config = load(hub.config)
+    try:
+        checked_config(config)
+    except InputError as e:
+        raise InputError(f"{hub.config}: {e}") from None
+    if not new_run:
+        same_run(config, hub.run)
 
 
 def _made_up(config: "Config") -> "Federation | None":

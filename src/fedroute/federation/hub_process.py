@@ -1,6 +1,7 @@
 """What runs in the hub's process: the run of its config over the transport, and the gateway beside it."""
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,7 @@ def run(folder: Path, transport: Transport, stop: threading.Event, say: Say) -> 
         except KeyboardInterrupt:
             say("the run was stopped after its last whole round; `fedroute hub start` goes on")
         except (InputError, RunFailed) as e:
-            told["words"] = f"{CANNOT}{e}\n{AGAIN}"
+            told.update(words=f"{CANNOT}{e}\n{AGAIN}", failed_at=time.time())
             say(told["words"])
             while not stop.wait(1.0) and not came.is_set():
                 pass

@@ -13,17 +13,27 @@ from fedroute.federation.folders import Folder, HubFolder, SiteFolder
 from fedroute.federation.kit import need_nvflare
 from fedroute.federation.leaving import left_words
 from fedroute.federation.ports import bound_at, fault_at, port_words
+from fedroute.federation.site_standing import words_on
 from fedroute.federation.state_file import read_state
 
 PROCESS_LOG = "process.log"  # what the processes print
 
 
-def begin(folder: Folder, foreground: bool, wait: float, ready: Callable[[Folder], str]) -> None:
-    """Starts it under a supervisor, or in the foreground becomes that; waits until it is ready and says so.
+def begin(folder: Folder, foreground: bool, wait: float, ready: Callable[[Folder], str], new_run: bool = False) -> None:
+    """Starts it under a supervisor, or in the foreground becomes that; waits until it is ready and says so. new_run: a
+    hub begins a run, and that which is there is kept under another name.
 
-    Raises InputError where it runs already or its port is taken, RunFailed where it is not ready in time."""
+    Raises InputError where it runs already, its port is taken or a hub's config is wrong, RunFailed where it is not
+    ready in time."""
     need_nvflare()
     startable(folder)
+    if isinstance(folder, HubFolder):
+        from fedroute.federation.hub_config import checked_start
+        from fedroute.federation.run_before import put_aside
+
+        checked_start(folder, new_run)
+        if new_run and (kept := put_aside(folder)):
+            print(f"the run before is kept in {kept}")
     if foreground:
         raise SystemExit(supervise.supervise(folder.root))
     log = _size(folder.log), _size(folder.root / PROCESS_LOG)
@@ -116,10 +126,13 @@ def hub_status(hub: HubFolder) -> dict[str, Any]:
 
 
 def site_status(site: SiteFolder) -> dict[str, Any]:
-    """running, process, restarts, name, joined, asked (whether a manifest waits for its owner), left (words, only
-    where it has), and what the site itself says: admitted, hub (whether it is connected now), words (what may be
-    wrong), hub_says (phase and words of the hub's run)."""
-    own = {"name": site.settings()["name"], "joined": site.joined, "asked": is_open(site)}
+    """running, process, restarts, name, joined, asked (whether a manifest waits for its owner), gateway (HOST:PORT of
+    its own, only where it has one), left (words, only where it has), and what the site itself says: admitted, hub
+    (whether it is connected now), words (why it is not), fault (for which it refuses to take part), hub_says (phase
+    and words of the hub's run)."""
+    settings = site.settings()
+    own = {"name": settings["name"], "joined": site.joined, "asked": is_open(site)}
+    own |= {"gateway": settings["gateway"]} if settings.get("gateway") else {}
     if words := left_words(site.root):
         own["left"] = words
     return _running(site) | own | _state(site)
@@ -148,12 +161,8 @@ def site_words(found: dict[str, Any]) -> str:
         return f"{name} is not running"
     how = "connected with the hub" if found.get("hub") else "not connected with the hub"
     stands = f"{name} is running (process {found['process']}, started anew {found['restarts']} times), {how}"
-    if found["asked"]:
-        stands += "\nthe hub waits for its owner: `fedroute site manifest`, then `fedroute site accept`"
-    hub = found.get("hub_says") or {}
-    if hub.get("phase") == "failed":
-        stands += "\nthe hub's run cannot go on; its keeper sees why in `fedroute hub status`"
-    return stands + "".join(f"\n{text}" for text in (hub.get("words"), found.get("words")) if text)
+    gateway = [f"its own gateway: {found['gateway']}; log.txt says how it stands"] if found.get("gateway") else []
+    return "\n".join([stands, *gateway, *words_on(found)])
 
 
 def _running(folder: Folder) -> dict[str, Any]:

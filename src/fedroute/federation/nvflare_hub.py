@@ -49,7 +49,7 @@ class Link(Signal):  # type: ignore[misc]
 
     def __init__(self, birth: str) -> None:
         super().__init__()
-        self.birth, self.seen = birth, time.monotonic()
+        self.birth, self.seen, self.came = birth, time.monotonic(), time.time()
 
 
 class Until(Signal):  # type: ignore[misc]
@@ -175,9 +175,11 @@ class NvflareTransport(EndpointMonitor):  # type: ignore[misc]  # NVFLARE has no
                 self._changes.put((name, True))
             else:
                 link.seen = time.monotonic()
+            came = self._links[name].came
         self._one_connection(name)
         wire.break_when_stuck(self._core, name)
-        return wire.answer(told_to(name, self._stands()) | {"version": __version__})
+        stands = told_to(name, self._stands(), came, self.notes().get(name, ""))
+        return wire.answer(stands | {"version": __version__})
 
     def _one_connection(self, name: str) -> None:
         """A site that came again while its old connection still looked whole has two, and messages go by turns."""

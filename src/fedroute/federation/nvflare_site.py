@@ -24,8 +24,9 @@ from fedroute.federation import nvflare_cell as wire
 from fedroute.federation.ending import on_terminate
 from fedroute.federation.loading import load_name
 from fedroute.federation.said import say_to
+from fedroute.federation.site_standing import SiteStanding
 from fedroute.federation.state_file import write_state
-from fedroute.federation.transport import Handler, Payload, Refused
+from fedroute.federation.transport import QUICK, Handler, Payload, Refused
 
 ADMISSION = 20.0  # seconds; NVFLARE itself says nothing where a certificate is wrong
 FIRST = 4.0  # seconds between the first looks at what may be wrong
@@ -45,9 +46,7 @@ class SiteComponent(Widget, EndpointMonitor):  # type: ignore[misc]
         self.say = say_to(self.folder / "log.txt")
         self.birth = uuid.uuid4().hex
         self.handler: Handler | None = None
-        self.words = ""
-        self.connected = False
-        self.told: dict[str, str] = {}  # phase and words: what the hub said last of how it stands
+        self.standing = SiteStanding(lambda **state: write_state(self.folder, **state))
         self.cell: Cell | None = None
         self.heard = time.monotonic()  # when the hub answered last
         wire.guard_from_the_first_moment(self.guard)
@@ -68,8 +67,10 @@ class SiteComponent(Widget, EndpointMonitor):  # type: ignore[misc]
         cell.core_cell.communicator.register_monitor(self)
         self.cell = cell
         wire.break_when_stuck(cell.core_cell, wire.HUB)
-        self._state(hub=True)
+        self.standing.is_in()
         self.say("admitted by the hub")
+        if callable(look := getattr(self.handler, "look", None)):
+            threading.Thread(target=lambda: self.standing.has(look()), name="fedroute-look", daemon=True).start()
         threading.Thread(target=self._tell, name="fedroute-here", daemon=True).start()
 
     def _opened(self) -> Handler:
@@ -78,16 +79,13 @@ class SiteComponent(Widget, EndpointMonitor):  # type: ignore[misc]
             handler: Handler = load_name(self.opens)(self.folder, self.say)
             return handler
         except Exception as e:
-            self.words = str(e) if isinstance(e, InputError) else f"{type(e).__name__}: {e}"
-            self.say(f"this site cannot answer: {self.words}")
+            words = str(e) if isinstance(e, InputError) else f"{type(e).__name__}: {e}"
+            self.standing.has(words)
+            self.say(f"this site cannot answer: {words}")
             return self._refuse
 
     def _refuse(self, method: str, payload: Payload) -> Payload:
         raise Refused("this site cannot answer; its own log says why")
-
-    def _state(self, hub: bool) -> None:
-        self.connected = hub
-        write_state(self.folder, admitted=True, hub=hub, words=self.words, hub_says=self.told)
 
     def _call(self, message: Message) -> Message:
         if message.get_header(MessageHeaderKey.ORIGIN) != wire.HUB:  # the guard has dropped it already
@@ -102,6 +100,9 @@ class SiteComponent(Widget, EndpointMonitor):  # type: ignore[misc]
             self.logger.exception("fedroute: %s", method)
             self.say(f"{method} failed with {type(e).__name__}: {e}")
             return wire.refusal(f"{method} failed at the site with {type(e).__name__}; its log says more")
+        finally:
+            if method not in QUICK and self.handler != self._refuse:
+                self.standing.called(str(getattr(self.handler, "fault", "")))
 
     # the hub, from here
 
@@ -110,7 +111,7 @@ class SiteComponent(Widget, EndpointMonitor):  # type: ignore[misc]
             return
         here = endpoint.state == EndpointState.READY
         self.say("connected with the hub" if here else "the connection with the hub broke; it is being made again")
-        self._state(hub=here)
+        self.standing.connected(here, "" if here else "the connection with the hub broke")
         if here and self.cell:
             wire.break_when_stuck(self.cell.core_cell, wire.HUB)
             self.heard = time.monotonic()
@@ -125,12 +126,15 @@ class SiteComponent(Widget, EndpointMonitor):  # type: ignore[misc]
             if fault and fault != said and not fault.startswith("("):
                 self.say(f"the hub does not take this site: {fault}")
             said = fault
+            if not self.standing.hub:
+                self._why_away()
             if time.monotonic() - self.heard > LOST:
                 self._connect_anew()
             time.sleep(1.0 if fault else wire.EVERY)
 
     def _here(self) -> str:
         assert self.cell
+        asked = time.monotonic()
         told = wire.request({"version": __version__, "protocol": wire.PROTOCOL, "birth": self.birth})
         reply = self.cell.core_cell.send_request(
             wire.QUICK_CALLS, wire.HERE, wire.HUB, told, timeout=2 * wire.EVERY, optional=True
@@ -142,10 +146,16 @@ class SiteComponent(Widget, EndpointMonitor):  # type: ignore[misc]
             told = wire.read(reply)
         except Refused as e:
             return str(e)
-        if (now := {k: str(told.get(k) or "") for k in ("phase", "words")}) != self.told:
-            self.told = now
-            self._state(self.connected)
+        self.standing.heard(told, asked)
         return ""
+
+    def _why_away(self) -> None:
+        """What keeps it from the hub now, for its owner."""
+        from fedroute.federation.reaching import why_not
+
+        words = why_not(self.folder)
+        if not self.standing.hub:  # it may have come back meanwhile
+            self.standing.connected(False, words)
 
     def _connect_anew(self) -> None:
         assert self.cell

@@ -33,14 +33,15 @@ def misspelt(
     labels that differ only in case or blanks, and labels of one site alone that are a letter or two away from another
     site's. counts: of each site the rows of each label, as it tells them; sure: the labels that it says it means."""
     labels = _together(spec, clients, counts)
-    found = list[str]()
+    found, named = list[str](), set[str]()
     for odd, right in labels.folded():
+        named |= {odd, right}
         for i in sorted(labels.owners[odd]):
             found.append(f"{clients[i]}: label {odd!r} ({count(counts[i][odd], 'row')}) differs from {right!r} only in "
                          f"case or blanks: {_mend(odd, right, clients[i])}")  # fmt: skip
     for odd, right in labels.near():
         (i,) = labels.owners[odd]
-        if odd not in sure[i] and labels.owners[right] - {i}:
+        if odd not in named and odd not in sure[i] and labels.owners[right] - {i}:
             keep = f"; if it is a label of its own: `label_names: {{{in_yaml(odd)}: {in_yaml(odd)}}}`"
             found.append(f"{clients[i]}: label {odd!r} ({count(counts[i][odd], 'row')}) is only at this site, and a "
                          f"letter or two from {right!r}: {_mend(odd, right, clients[i])}{keep}")  # fmt: skip

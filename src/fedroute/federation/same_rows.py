@@ -13,7 +13,8 @@ from fedroute.federation.own_rows import Prepared
 
 ROWS = "rows.sha256"
 CHANGED = (
-    "the data have changed since the agreement: put them back and start the site anew, or let the hub begin a new run"
+    "the data have changed since the agreement: put them back and start the site anew, or let the hub begin a new run "
+    "(`fedroute hub start --new-run`)"
 )
 
 

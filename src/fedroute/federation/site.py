@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 OWN_LINES = frozenset(
     {"agree", "train", "get", "have", "put", "drop", "query", "cancel"}
 )  # logged elsewhere, or of no interest
+SETTLING = frozenset({"survey", "form", "statistics", "agree"})  # what shows whether it can take part
 SUMMED = 60.0  # seconds over which answered queries are one line of the log
 AGAIN = 5.0  # seconds after which data that were not those agreed on are looked at again
 
@@ -74,6 +75,7 @@ class Site:
         self._asked_for, self._times = "", 0  # the manifest that the hub asks about, and how often it has
         self._unfit: tuple[float, Terms, str] | None = None
         self._answered, self._out, self._since = 0, 0, time.monotonic()
+        self.fault = ""  # for which it refuses now to take part, for its owner
         if left(folder):
             self.left.set()
 
@@ -87,15 +89,31 @@ class Site:
         except Refused as e:
             if method not in QUICK and STOPPED not in str(e):
                 self.log(f"refused {method}: {e}")
+            if method in SETTLING:
+                self.fault = str(e)
             raise
         except (InputError, RunFailed) as e:
             self.log(f"{method}: {e}")
+            if method in SETTLING:
+                self.fault = str(e)
             raise Refused(f"{method}: cannot be answered at this site; its log says why") from None
         except Exception as e:
             self.log(f"{method}: {traceback.format_exc()}".rstrip())
             raise Refused(f"{method} raised {type(e).__name__}; the traceback is in the log of this site") from None
+        if method not in QUICK:
+            self.fault = ""
         self._count(method, size(reply))
         return reply
+
+    def look(self) -> str:
+        """Whether it can still take part in what was agreed on, before the hub asks: its fault."""
+        if (self.folder / "agreed.json").exists() and not self.left.is_set():
+            try:
+                self._agreed()
+                self.fault = ""
+            except (Refused, InputError) as e:
+                self.fault = str(e)
+        return self.fault
 
     def close(self) -> None:
         """Stops a training between two batches, and says what was answered. Nothing is answered any more."""

@@ -4,6 +4,8 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from fedroute.federation.folders import checked_name
+
 
 class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
@@ -45,4 +47,6 @@ class HubSpec(Part):
             raise ValueError("late belongs to rounds, and asynchronous has none: every answer counts; leave late out")
         if self.sites and len(set(self.sites)) < len(self.sites):
             raise ValueError("sites: a name stands there twice")
+        for name in self.sites or ():
+            checked_name(name, "sites: the name of a site")
         return self

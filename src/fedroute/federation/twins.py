@@ -34,9 +34,14 @@ class Twins:
         return {name: TWINS for name, when in list(self._seen.items()) if now - when < WITHIN}
 
 
-def told_to(name: str, state: Mapping[str, Any]) -> Payload:
+def told_to(name: str, state: Mapping[str, Any], since: float = 0.0, note: str = "") -> Payload:
     """What a site is told of how the hub stands: the phase of the run, and of the reason why it does not go on the
-    lines that begin with its name. What is said of others is for the hub's keeper."""
+    lines that begin with its name. What is said of others is for the hub's keeper. since: when the site came, in
+    seconds since 1970: what the run failed of before that is tried again. note: how the site is connected."""
+    if state.get("phase") == "failed" and float(state.get("failed_at") or since) < since:
+        return {"phase": "", "words": note}
+    if note:
+        return {"phase": str(state.get("phase") or ""), "words": note}
     lines = [line.removeprefix(CANNOT) for line in str(state.get("words") or "").splitlines()]
     own = [line for line in lines if line.startswith((f"{name}:", f"{name} "))]
     return {"phase": str(state.get("phase") or ""), "words": "\n".join(own)[:2000]}

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,8 +27,9 @@ class Client:
     HTTPS. retries: how often a request is sent again where nobody answered, or the gateway is busy (429, 503), after
     the time it asks for, else after 0.2 s, 0.4 s, ...; `log` hears each reason.
 
-    A query is a mapping column -> value, or for arrays and images nested lists, a numpy array or tensor of one row, or
-    the path of a PNG or JPEG. All methods raise ServiceError where they are refused."""
+    A query is a mapping column -> value (None, NaN or pandas' NA where it is not known), or for arrays and images
+    nested lists, a numpy array or tensor of one row, or the path of a PNG or JPEG. All methods raise ServiceError where
+    they are refused. Raises InputError for a url that is none."""
 
     def __init__(
         self,
@@ -44,6 +46,8 @@ class Client:
             import httpx
         except ImportError:
             raise InputError("the client needs httpx: pip install 'fedroute[serve]'") from None
+        if not url.startswith(("http://", "https://")):
+            raise InputError(f"{url}: is no URL of a gateway; put http:// or https:// before it")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.url, self.retries, self.log = url, retries, log
         self._http = httpx.Client(
@@ -145,7 +149,7 @@ class Client:
 def plain(query: Any) -> Any:
     """A query as JSON has it."""
     if isinstance(query, Mapping):
-        return {k: v.item() if hasattr(v, "item") else v for k, v in query.items()}
+        return {k: _cell(k, v.item() if hasattr(v, "item") else v) for k, v in query.items()}
     if isinstance(query, Path):
         return {"image": base64.b64encode(query.read_bytes()).decode()}
     if hasattr(query, "numpy"):  # a tensor
@@ -157,6 +161,16 @@ def plain(query: Any) -> Any:
         np.save(file, np.ascontiguousarray(query), allow_pickle=False)
         return {"npy": base64.b64encode(file.getvalue()).decode()}
     return query
+
+
+def _cell(column: Any, value: Any) -> Any:
+    """What pandas and numpy write for a missing value is null. Raises ServiceError for an infinite number, 422."""
+    if type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, float) and math.isinf(value):
+        raise ServiceError(422, f"query.{column} is not a finite number", f"query.{column}",
+                           "give a number, or None where it is not known")  # fmt: skip
+    return value
 
 
 def _away(away: Iterable[str]) -> dict[str, Any]:

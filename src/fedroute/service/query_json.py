@@ -104,14 +104,18 @@ class QueryJson:
         except (ValueError, OverflowError):
             raise wrong(field, f"{_short(value)!r} is not a number", mend) from None
         if not abs(number) <= MOST:
-            raise wrong(field, "is not a finite number", mend)
+            raise wrong(field, f"is not a finite number of at most {MOST:g}", mend)
         return None if canonical(number) in self._gone[column] else number
 
     def _name(self, value: Any, column: str, field: str) -> str | None:
         if value is not None and not isinstance(value, bool | int | float | str):
             raise wrong(field, f"is {_kind(value)}", "give a word or a number, or null where it is not known")
         if isinstance(value, int | float) and not abs(value) <= MOST:
-            raise wrong(field, "is not a finite number", "give a word or a number, or null where it is not known")
+            raise wrong(
+                field,
+                f"is not a finite number of at most {MOST:g}",
+                "give a word or a number, or null where it is not known",
+            )
         if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
             raise wrong(field, "is no text", "give it in UTF-8")
         if isinstance(value, str):

@@ -184,7 +184,7 @@ class Wish:
 async def route(service: Service, queries: list[Query], wish: Wish) -> list[dict[str, Any]]:
     """Of each query {client, score, runner_up, abstained, reason, posterior}: who should answer of those that can be
     asked. Raises Refusal where nobody can."""
-    gone = _some_left(service, wish.away | service.away())
+    gone = _some_left(service, wish, service.away() - wish.away)
     rows = await service.decide((False, gone), queries)
     if service.router is None:
         words = await service.why(gone, queries)
@@ -197,7 +197,7 @@ async def predict(service: Service, queries: list[Query], wish: Wish) -> list[di
     answer, probabilities}; a Refusal where nobody could answer."""
     by_guide = bool(wish.top) or service.router is None
     gone = service.away() - wish.away
-    left = _some_left(service, wish.away | gone)
+    left = _some_left(service, wish, gone)
     first = await service.decide((by_guide, wish.away), queries)
     if by_guide:
         ways = [_answered(service, q, row, wish, gone) for q, row in zip(queries, first, strict=True)]
@@ -230,7 +230,7 @@ async def _answered(
     asked, why, left = row["client"], dict.fromkeys(gone, WORDS[Away]), wish.away
     while True:
         if row["client"] in gone:
-            left = _some_left(service, wish.away | gone, why)
+            left = _some_left(service, wish, gone, why)
             row = (await service.decide((True, left), [query]))[0]
         if row["abstained"]:
             return _plain(row, asked, None, why)
@@ -296,10 +296,13 @@ def _plain(row: dict[str, Any], asked: str | None, by: str | None, why: dict[str
     }
 
 
-def _some_left(service: Service, away: frozenset[str], why: dict[str, str] | None = None) -> frozenset[str]:
-    """Raises Refusal where nobody is left to ask."""
-    if not {*service.guide().clients} - away:
-        told = "; ".join(f"{c} {words}" for c, words in (why or {}).items())
-        raise Refusal(503, f"no client can be asked now{f' ({told})' if told else ''}",
-                      "ask again later, or leave `away` out", retry=1)  # fmt: skip
-    return away
+def _some_left(service: Service, wish: Wish, gone: frozenset[str], why: dict[str, str] | None = None) -> frozenset[str]:
+    """Who is not to be asked, or cannot be. why: of each that cannot, in words; by default that it is away.
+
+    Raises Refusal, with these reasons, where nobody is left to ask."""
+    if not {*service.guide().clients} - wish.away - gone:
+        reasons = why or dict.fromkeys(sorted(gone), WORDS[Away])
+        told = "; ".join([f"{c} {words}" for c, words in reasons.items()])
+        mend = "ask again later, or leave `away` out" if wish.away else "ask again later"
+        raise Refusal(503, f"no client can be asked now{f' ({told})' if told else ''}", mend, retry=1)
+    return wish.away | gone

@@ -1,0 +1,67 @@
+"""How a site stands, as its owner is told: its own fault, the way to the hub, and what the hub said last of its run."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fedroute.federation.twins import TWINS
+
+STALE = 2.0  # seconds after a call of the hub in which it may still say how it stood before
+
+
+class SiteStanding:
+    """keep: is given what state.json is to say, at each change; from any thread. Of what the hub says only what is
+    newer than its last call, and than the connection, is kept."""
+
+    def __init__(self, keep: Callable[..., None]) -> None:
+        self._keep, self._called = keep, -STALE
+        self.hub, self.words, self.fault, self.told = False, "", "", dict[str, str]()
+
+    def is_in(self) -> None:
+        """It is admitted, and so connected."""
+        self.connected(True)
+
+    def connected(self, here: bool, words: str = "") -> None:
+        """words: where it is not, why."""
+        told = self.told if here or self.told.get("words") == TWINS else {}
+        self._set(hub=here, words=words, told=told)
+
+    def called(self, fault: str) -> None:
+        """The hub asks for more than a sign of life, so that it goes on, whatever it said before. fault: for which this
+        site refuses to take part; "" where it does not."""
+        self._called = time.monotonic()
+        self._set(fault=fault, told={} if _failed(self.told) else self.told)
+
+    def has(self, fault: str) -> None:
+        """What it found by itself."""
+        self._set(fault=fault)
+
+    def heard(self, told: Mapping[str, Any], asked: float) -> None:
+        """What the hub says of how it stands: phase and words. asked: when that was asked for (time.monotonic)."""
+        now = {k: str(told.get(k) or "") for k in ("phase", "words")}
+        if not (_failed(now) and asked - self._called < STALE):
+            self._set(told=now)
+
+    def _set(self, **now: Any) -> None:
+        if any(getattr(self, k) != v for k, v in now.items()):
+            vars(self).update(now)
+            self._keep(admitted=True, hub=self.hub, words=self.words, fault=self.fault, hub_says=self.told)
+
+
+def _failed(told: Mapping[str, str]) -> bool:
+    return told.get("phase") == "failed"
+
+
+def words_on(found: Mapping[str, Any]) -> list[str]:
+    """What of all that `site status` says, the newest alone where two could contradict each other. found: state.json,
+    and asked, whether a manifest waits for the owner."""
+    hub, lines = found.get("hub_says") or {}, list[str]()
+    if fault := found.get("fault"):
+        lines.append(f"it refuses to take part: {fault}")
+    elif hub.get("phase") == "failed":
+        lines += ["the hub's run cannot go on; its keeper sees why in `fedroute hub status`", hub.get("words") or ""]
+    else:
+        if found["asked"]:
+            lines.append("the hub waits for its owner: `fedroute site manifest`, then `fedroute site accept`")
+        lines.append(hub.get("words") or "")
+    return [text for text in (*lines, found.get("words")) if text]

@@ -1,0 +1,104 @@
+"""What a site's owner is told of how it stands: the present fault alone."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedroute.federation.same_rows import CHANGED
+from fedroute.federation.site_standing import STALE, SiteStanding, words_on
+from fedroute.federation.transport import Payload, Refused
+from fedroute.federation.twins import TWINS, told_to
+from tests.federation.whole import Whole, config
+
+FAILED = {"phase": "failed", "words": "north: no column x"}
+
+
+class Owner:
+    """What `site status` would say, by what was kept last."""
+
+    def __init__(self) -> None:
+        self.kept = list[dict[str, Any]]()
+        self.standing = SiteStanding(lambda **state: self.kept.append(state))
+        self.standing.is_in()
+
+    def reads(self, asked: bool = False) -> list[str]:
+        return words_on(self.kept[-1] | {"asked": asked})
+
+
+def test_a_call_of_the_hub_ends_what_it_said_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    owner = Owner()
+    owner.standing.heard(FAILED, now[0])
+    assert owner.reads() == owner.reads(asked=True)
+    assert owner.reads()[1:] == ["north: no column x"]
+    now[0] += 10
+    owner.standing.called("")
+    (line,) = owner.reads(asked=True)
+    assert "waits for its owner" in line
+    owner.standing.heard(FAILED, now[0])  # as it stood before
+    assert owner.reads(asked=True) == [line]
+    owner.standing.heard(FAILED, now[0] + STALE)  # it has failed since
+    assert owner.reads()[1:] == ["north: no column x"]
+
+
+def test_its_own_fault_stands_at_once_until_it_is_mended() -> None:
+    owner = Owner()
+    owner.standing.called("no column x")
+    assert owner.reads(asked=True) == ["it refuses to take part: no column x"]
+    owner.standing.heard(FAILED, 1e12)
+    assert owner.reads() == ["it refuses to take part: no column x"]
+    owner.standing.called("")
+    assert owner.reads() == []
+    owner.standing.has("found by itself")
+    assert owner.reads() == ["it refuses to take part: found by itself"]
+
+
+def test_who_is_cut_off_reads_why_and_nothing_old() -> None:
+    owner = Owner()
+    owner.standing.heard(FAILED, 1e12)
+    owner.standing.connected(False, "no connection to hub:1 (connection refused): is the hub running?")
+    assert owner.reads() == ["no connection to hub:1 (connection refused): is the hub running?"]
+    n = len(owner.kept)
+    owner.standing.connected(False, owner.kept[-1]["words"])
+    assert len(owner.kept) == n  # written where something is new
+    owner.standing.connected(True)
+    assert owner.reads() == []
+    owner.standing.heard({"phase": "training", "words": TWINS}, 1e12)
+    owner.standing.connected(False, "tried on")
+    assert owner.reads() == [TWINS, "tried on"]  # that of the copy is why
+
+
+def test_what_the_run_failed_of_before_a_site_came_is_not_told_to_it() -> None:
+    state = FAILED | {"failed_at": 50.0}
+    assert told_to("north", state, since=40.0) == FAILED
+    assert told_to("north", state, since=60.0) == {"phase": "", "words": ""}
+    assert told_to("north", {"phase": "training"}, note=TWINS) == {"phase": "training", "words": TWINS}
+
+
+def test_a_site_knows_its_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedroute.federation.site.AGAIN", 0.0)
+    whole, file = Whole(tmp_path), tmp_path / "north.csv"
+    before = file.read_text()
+    assert whole.sites["north"].look() == ""
+    file.unlink()
+    asked: Payload = {"asked": json.dumps({"federation": config().federation, "as_types": {}})}
+    with pytest.raises(Refused):
+        whole.sites["north"]("survey", asked)
+    assert "north.csv" in whole.sites["north"].fault
+    file.write_text(before)
+    whole.sites["north"]("survey", asked)
+    assert whole.sites["north"].fault == ""
+    whole.hub(config(rounds=1)).run()
+    file.write_text(re.sub(r"\n[0-9]+,", "\n99,", before, count=1))
+    whole.restart("north")
+    site = whole.sites["north"]
+    assert site.look() == CHANGED == site.fault  # before the hub asks, also when the run has ended
+    site("hello", {})
+    assert site.fault == CHANGED
+    file.write_text(before)
+    site("hash", {"version": 1})
+    assert site.fault == ""
