@@ -173,6 +173,8 @@ def test_folders_that_have_no_router(fedroute: Fedroute, trained: Path, tmp_path
     (tmp_path / "run" / "summary.json").unlink()
     said = fedroute("route", tmp_path / "run", "--input", tmp_path / "q.csv")
     assert (said.code, "fedroute resume" in said.err) == (2, True)
+    said = fedroute("route", tmp_path / "q.csv", "--input", tmp_path / "q.csv")
+    assert (said.code, "is a file; name the folder of the run" in said.err) == (2, True), said
     said = fedroute("route", trained, "--input", tmp_path / "none.csv")
     assert (said.code, "no such file" in said.err) == (2, True)
 

@@ -16,8 +16,9 @@ from fedroute.data.federation import Federation
 from fedroute.data.load import load_federation
 from fedroute.profile import basis, sample, sentences, strata
 from fedroute.profile.concept import Meaning
+from fedroute.profile.label import LabelMix
 from fedroute.profile.profile import Profile, profile
-from fedroute.profile.verdict import KINDS
+from fedroute.profile.verdict import KINDS, level
 from tests.profile.worlds import world
 
 DATA = Path(os.environ.get("FEDROUTE_DATA", "/nowhere"))
@@ -207,3 +208,23 @@ def test_few_rows_do_not_make_a_promise_about_meaning() -> None:
         assert ("As far as their rows can tell" in said["en"]) == promised
         assert (" 75 %" in said["en"]) == (not promised)
         assert ("75 %" in said["zh"]) == (not promised)
+
+
+@pytest.mark.parametrize(
+    ("p", "strength", "words"),
+    [
+        (0.003, 0.077, ("likely and not sure (p = 0.003", "很可能有差异")),
+        (0.0001, 0.03, ("differs, and too little to matter", "小到无关紧要")),
+        (0.2, 0.01, ("mixed alike at all clients", "标签构成相同")),
+    ],
+)
+def test_labels_are_called_alike_only_where_nothing_speaks_against_it(
+    p: float, strength: float, words: tuple[str, str]
+) -> None:
+    found = LabelMix(strength, (0.0065, 0.147), p, 0.13, 0.05, 0.3, 0.01, np.ones(3))
+    v = level("label", strength, p)
+    counts = np.array([[300, 48, 52], [190, 30, 0], [75, 15, 0]])
+    said = sentences.of_label(v, found, counts, ["ja", "nein", "schwer"], ["a", "b", "c"], False)
+    assert v == "none"
+    assert words[0] in said["en"]
+    assert words[1] in said["zh"]

@@ -12,7 +12,7 @@ from fedroute.profile.label import LabelMix
 from fedroute.profile.quantity import Sizes
 from fedroute.profile.season import STAMPS
 from fedroute.profile.time import Drift
-from fedroute.profile.verdict import LIMITS, Level
+from fedroute.profile.verdict import ALPHA, LIMITS, Level
 
 Floats = NDArray[np.float64]
 Said = dict[str, str]
@@ -21,6 +21,7 @@ HOW: dict[str, Said] = {
     "clear": {"en": "clearly", "zh": "明显"},
     "strong": {"en": "strongly", "zh": "非常"},
 }
+DOUBT = 0.05  # a p below which clients are not said to be alike, though it may not be small enough to call them skewed
 SEASONS = {"year": "年", "week": "周", "day": "日"}
 
 
@@ -38,6 +39,21 @@ def of_label(
     if v == "unknown":
         return {"en": "Label mixes cannot be compared: fewer than two clients have rows enough for their labels.",
                 "zh": "无法比较标签构成：就标签种类而言，有足够数据的客户端不到两个。"}  # fmt: skip
+    tv, chance = _percent(found.tv), _percent(found.random)
+    if v == "none" and found.p is not None and found.p < DOUBT:
+        little = found.p < ALPHA
+        en = (
+            "The mix of labels differs, and too little to matter"
+            if little
+            else (f"That the mix of labels differs is likely and not sure (p = {found.p:.2g}, sure below {ALPHA:g})")
+        )
+        zh = (
+            "标签构成有差异，但小到无关紧要"
+            if little
+            else f"标签构成很可能有差异，但不能确定（p = {found.p:.2g}，低于 {ALPHA:g} 才算确定）"
+        )
+        return {"en": f"{en}: two clients disagree on {tv} of their labels on average (by chance {chance}).",
+                "zh": f"{zh}：两个客户端的标签平均有 {tv} 不一致（纯属偶然时为 {chance}）。"}  # fmt: skip
     if v == "none":
         return {"en": "Labels are mixed alike at all clients, as far as their rows can tell.",
                 "zh": "就现有数据看，各客户端的标签构成相同。"}  # fmt: skip
@@ -46,7 +62,6 @@ def of_label(
     k = int(np.argmax(share.max(0) - share.min(0)))
     high, low = int(share[:, k].argmax()), int(share[:, k].argmin())
     a, b = clients[big[high]], clients[big[low]]
-    tv, chance = _percent(found.tv), _percent(found.random)
     return {
         "en": f"The mix of labels differs {HOW[v]['en']}: {labels[k]!r} is {_percent(share[high, k])} of the rows "
               f"at {a} and {_percent(share[low, k])} at {b}; two clients disagree on {tv} of their labels on "

@@ -140,6 +140,8 @@ def read_router(
 
 def _document(place: Path, folder: Path) -> dict[str, Any]:
     path = place / FILE
+    if folder.is_file():
+        raise InputError(f"{folder}: is a file; name the folder of the run, that --out was given")
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
