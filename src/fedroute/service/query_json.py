@@ -249,7 +249,13 @@ def _wanted(shape: tuple[int, ...]) -> str:
 
 def _table_schema(table: TableSchema) -> dict[str, Any]:
     properties: dict[str, Any] = {
-        c: {"type": ["number", "null"], "minimum": -MOST, "maximum": MOST} for c in table.numeric
+        c: {
+            "type": ["number", "boolean", "null"],
+            "minimum": -MOST,
+            "maximum": MOST,
+            "description": "true: 1, false: 0",
+        }
+        for c in table.numeric
     }
     for c, names in table.categorical.items():
         known = f"known: {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}"
