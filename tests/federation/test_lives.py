@@ -163,7 +163,7 @@ def test_a_gateway_whose_port_is_taken_is_told_and_tried_on(tmp_path: Path, monk
         stop.wait(0.01)
     stop.set()
     serving.join(10)
-    assert told[-1] == f"routed queries at http://127.0.0.1:{port} once the sites have agreed"
+    assert told[-1] == f"routed queries at 127.0.0.1:{port} once the sites have agreed"
 
 
 # folders

@@ -22,6 +22,7 @@ from tests.federation.federations import free_port
 from tests.federation.whole import Whole, config
 
 QUERY = {"age": 61, "pulse": 80, "sex": "f", "ward": "a"}
+HERE = {"gateway": "127.0.0.1:8790", "tokens": None}
 PRIVATE = {"name": "fedper"}
 
 
@@ -90,11 +91,11 @@ def test_a_case_goes_to_the_site_alone(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_what_the_file_says_is_kept(tmp_path: Path) -> None:
-    assert read_gateway(tmp_path, {"tokens": "t.json"}).tokens == tmp_path / "t.json"
+    assert read_gateway(tmp_path, HERE | {"tokens": "t.json"}).tokens == tmp_path / "t.json"
     token = make_token(tmp_path / "t.json", "nurse")
     assert token
     (tmp_path / "gateway.yaml").write_text("rate: 5\ncertificate: c.pem\nkey: k.pem\n")
-    found = read_gateway(tmp_path, {})
+    found = read_gateway(tmp_path, HERE)
     assert (found.rate, found.certificate, found.audit) == (5.0, tmp_path / "c.pem", tmp_path / "audit.sqlite")
 
 
@@ -112,7 +113,7 @@ def test_what_the_file_says_is_kept(tmp_path: Path) -> None:
 def test_a_wrong_file_names_the_key(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "gateway.yaml").write_text(text)
     with pytest.raises(InputError, match=words) as e:
-        read_gateway(tmp_path, {})
+        read_gateway(tmp_path, HERE)
     assert str(tmp_path / "gateway.yaml") in str(e.value)
 
 
@@ -140,10 +141,9 @@ def test_a_file_that_is_wrong_is_told_and_tried_on(tmp_path: Path, monkeypatch: 
 
 def test_where_a_gateway_is_is_kept_and_checked(tmp_path: Path) -> None:
     tokens = tmp_path / "t.json"
-    here = {"gateway": "127.0.0.1:8790", "tokens": None}
-    assert asked_at(tmp_path, {}, "127.0.0.1:8790", None) == here
-    assert asked_at(tmp_path, here, None, tokens) == here | {"tokens": str(tokens)}
-    assert asked_at(tmp_path, here, "off", None) == {"gateway": None, "tokens": None}
+    assert asked_at(tmp_path, {}, "127.0.0.1:8790", None) == HERE
+    assert asked_at(tmp_path, HERE, None, tokens) == HERE | {"tokens": str(tokens)}
+    assert asked_at(tmp_path, HERE, "off", None) == {"gateway": None, "tokens": None}
     with pytest.raises(InputError, match="anybody who reaches it could ask"):
         asked_at(tmp_path, {}, "0.0.0.0:8790", None)
     with pytest.raises(InputError, match="of which gateway"):
@@ -151,4 +151,8 @@ def test_where_a_gateway_is_is_kept_and_checked(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--gateway"):
         asked_at(tmp_path, {}, "nowhere", None)
     (tmp_path / "gateway.yaml").write_text("tokens: t.json\n")
-    assert asked_at(tmp_path, {}, "0.0.0.0:8790", None)["gateway"] == "0.0.0.0:8790"
+    everywhere = asked_at(tmp_path, {}, "0.0.0.0:8790", None)
+    assert everywhere["gateway"] == "0.0.0.0:8790"
+    (tmp_path / "gateway.yaml").write_text("rate: 5\n")  # taken out again: it does not open to everybody
+    with pytest.raises(InputError, match="anybody who reaches it could ask"):
+        read_gateway(tmp_path, everywhere)

@@ -36,6 +36,10 @@ def refused(status: int, **headers: str) -> Callable[[], httpx.Response]:
     return lambda: httpx.Response(status, json=body, headers=headers)
 
 
+def schema_of_two() -> httpx.Response:
+    return httpx.Response(200, json={"most_queries": 2})
+
+
 def broken() -> httpx.Response:
     raise httpx.ConnectError("no route to host")
 
@@ -140,6 +144,8 @@ def test_an_infinite_number_names_its_column(value: Any) -> None:
     with pytest.raises(ServiceError, match=r"query\.age is not a finite number; give a number, or None") as e:
         Client("http://hub", transport=answering([])).predict({"age": value})
     assert (e.value.status, e.value.field) == (422, "query.age")
+    with pytest.raises(ServiceError, match=r"queries\[1\]\.age is not a finite number"):
+        Client("http://hub", transport=answering([schema_of_two])).predict_batch([{"age": 1.0}, {"age": value}])
 
 
 def test_a_url_without_its_beginning_is_refused_at_once() -> None:

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from fedroute.errors import InputError
 from fedroute.options import nearest
+from fedroute.service.addresses import HERE, is_url
 from fedroute.service.settings import Settings
 
 NAME = "gateway.yaml"
@@ -38,16 +39,15 @@ def asked_at(
     }
     if not made["gateway"]:
         raise InputError("--tokens: of which gateway? give --gateway HOST:PORT too")
-    host, _ = place(made["gateway"], "--gateway")
-    if not read_gateway(root, made).tokens and host not in ("127.0.0.1", "localhost", "::1"):
-        raise InputError(
-            f"--gateway {made['gateway']}: anybody who reaches it could ask: give --tokens FILE, or 127.0.0.1"
-        )
+    place(made["gateway"], "--gateway")
+    read_gateway(root, made)
     return made
 
 
 def read_gateway(root: Path, settings: Mapping[str, Any]) -> GatewayFile:
-    """gateway.yaml of a folder over what `settings` say (tokens); without the file those alone. Raises InputError."""
+    """gateway.yaml of a folder over what `settings` say (gateway, tokens); without the file those alone.
+
+    Raises InputError for what it cannot mean, and where anybody who reaches the gateway could ask."""
     import yaml
 
     file = root / NAME
@@ -69,8 +69,11 @@ def read_gateway(root: Path, settings: Mapping[str, Any]) -> GatewayFile:
         first = e.errors()[0]
         raise InputError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
     for client, url in made.addresses.items():
-        if not url.startswith(("http://", "https://")):
+        if not is_url(url):
             raise InputError(
                 f"{file}: addresses.{client}: {url!r} is no URL; give one such as https://gateway.north.org"
             )
+    if not made.tokens and settings["gateway"].rpartition(":")[0].strip("[]") not in HERE:
+        raise InputError(f"gateway {settings['gateway']}: anybody who reaches it could ask: give --tokens FILE (or "
+                         f"`tokens:` in {file}), or 127.0.0.1")  # fmt: skip
     return made

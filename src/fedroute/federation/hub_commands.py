@@ -7,13 +7,10 @@ from typing import Annotated
 
 import typer
 
-from fedroute.errors import InputError
-
 Hub = Annotated[Path, typer.Argument(metavar="HUB", help="The hub's folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value to stdout and nothing else.")]
 Until = Annotated[float, typer.Option("--wait", min=0, help="Seconds to wait until it is up.")]
 Foreground = Annotated[bool, typer.Option("--foreground", help="Stay here, for systemd or a container.")]
-
 NewRun = Annotated[
     bool, typer.Option("--new-run", help="Begin a new run; the one that is there is kept under another name.")
 ]
@@ -39,11 +36,12 @@ def init(
 ) -> None:
     """Make a federation: its CA, the hub's certificate, the config."""
     from fedroute.config import load
+    from fedroute.federation.gateway_file import asked_at
     from fedroute.federation.hub_config import checked_config
-    from fedroute.federation.onboarding import init_hub, place, shown
+    from fedroute.federation.onboarding import init_hub, shown
 
-    if gateway and not tokens and place(gateway, "--gateway")[0] not in ("127.0.0.1", "localhost", "::1"):
-        raise InputError(f"--gateway {gateway}: anybody who reaches it could ask: give --tokens FILE, or 127.0.0.1")
+    if gateway or tokens:
+        asked_at(out, {}, gateway, tokens)
     made, notes = checked_config(load(config, overrides or ()))
     for text in notes:
         print(f"note: {text}")

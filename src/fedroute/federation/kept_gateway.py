@@ -51,7 +51,7 @@ def kept_open(
             return
         running = _opened(root, settings, make)
         if running is None:
-            stands(f"{what} at {_scheme(root)}://{settings['gateway']} {once}", False)
+            stands(f"{what} at {settings['gateway']} {once}", False)
         elif isinstance(running, str):
             stands(f"there is no gateway at {settings['gateway']}: {running}; it is tried on", True)
         else:
@@ -80,12 +80,6 @@ def _opened(root: Path, settings: Mapping[str, Any], make: Make) -> "Running | s
         return serve_in_thread(app, host, int(port), certificate=given.certificate, key=given.key)
     except (InputError, RunFailed) as e:
         return str(e)
-
-
-def _scheme(root: Path) -> str:
-    from fedroute.federation.gateway_file import read_gateway
-
-    return "https" if read_gateway(root, {}).certificate else "http"
 
 
 def _missing() -> str:

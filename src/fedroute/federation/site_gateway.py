@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from fedroute.errors import InputError
 from fedroute.federation.folders import SiteFolder
 from fedroute.federation.kept_gateway import kept_open
 from fedroute.federation.transport import Refused
@@ -30,7 +31,7 @@ def serve_own(
     def own() -> "Own | None":
         try:
             return site.own()
-        except Refused:  # nothing is agreed, other data lie there, or it has left
+        except (Refused, InputError):  # nothing is agreed, other data lie there, or it has left: `site status` says
             return None
 
     def make(given: "Settings") -> "FastAPI":

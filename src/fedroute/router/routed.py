@@ -34,9 +34,7 @@ class Routed:
         client, answer and score are None where the router abstains, client also where the rule asks nobody in
         particular; runner_up then is the likeliest client."""
         share, who = self.posterior.topk(min(3, len(self.clients)), 1)
-        each = (
-            *self.decision, self.decision.answer.argmax(1), self.abstained, share, who,
-        )  # fmt: skip
+        each = (*self.decision, self.decision.answer.argmax(1), self.abstained, share, who)
         return [self._row(i, *row) for i, row in enumerate(zip(*(v.tolist() for v in each), strict=True))]
 
     def _row(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedroute.errors import InputError
+from fedroute.service.addresses import is_url
 
 STATUS = {408, 429, 503}  # worth another try
 MOST_WAIT = 30.0  # seconds that are waited for another try, whatever a gateway asks for
@@ -46,7 +47,7 @@ class Client:
             import httpx
         except ImportError:
             raise InputError("the client needs httpx: pip install 'fedroute[serve]'") from None
-        if not url.startswith(("http://", "https://")):
+        if not is_url(url):
             raise InputError(f"{url}: is no URL of a gateway; put http:// or https:// before it")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.url, self.retries, self.log = url, retries, log
@@ -115,7 +116,7 @@ class Client:
     def _batches(self, path: str, queries: Sequence[Any], options: dict[str, Any]) -> list[dict[str, Any]]:
         if self._most is None:
             self._most = int(self.schema()["most_queries"])
-        sent = [plain(q) for q in queries]
+        sent = [plain(q, f"queries[{i}]") for i, q in enumerate(queries)]
         parts = [sent[i : i + self._most] for i in range(0, len(sent), self._most)]
         return [row for part in parts for row in self._post(path, {"queries": part, **options})["answers"]]
 
@@ -146,10 +147,10 @@ class Client:
         raise AssertionError("unreachable")
 
 
-def plain(query: Any) -> Any:
-    """A query as JSON has it."""
+def plain(query: Any, field: str = "query") -> Any:
+    """A query as JSON has it. field: what it is called where it is refused. Raises ServiceError, 422."""
     if isinstance(query, Mapping):
-        return {k: _cell(k, v.item() if hasattr(v, "item") else v) for k, v in query.items()}
+        return {k: _cell(f"{field}.{k}", v.item() if hasattr(v, "item") else v) for k, v in query.items()}
     if isinstance(query, Path):
         return {"image": base64.b64encode(query.read_bytes()).decode()}
     if hasattr(query, "numpy"):  # a tensor
@@ -163,13 +164,13 @@ def plain(query: Any) -> Any:
     return query
 
 
-def _cell(column: Any, value: Any) -> Any:
+def _cell(field: str, value: Any) -> Any:
     """What pandas and numpy write for a missing value is null. Raises ServiceError for an infinite number, 422."""
     if type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, float) and math.isinf(value):
-        raise ServiceError(422, f"query.{column} is not a finite number", f"query.{column}",
-                           "give a number, or None where it is not known")  # fmt: skip
+        mend = "give a number, or None where it is not known"
+        raise ServiceError(422, f"{field} is not a finite number", field, mend)
     return value
 
 

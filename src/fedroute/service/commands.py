@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from fedroute.errors import InputError
+from fedroute.service.addresses import HERE, is_url
 
 
 def serve(
@@ -57,7 +58,7 @@ def serve(
     )  # fmt: skip
     app, what = app_of_run(folder, settings, client=client, away=away or [])
     running = serve_in_thread(app, host, port, certificate=certificate, key=key, grace=timeout + 5)
-    if tokens is None and host not in ("127.0.0.1", "localhost", "::1"):
+    if tokens is None and host not in HERE:
         say(f"anybody who reaches {host} may ask: --tokens FILE changes that")
     print(f"fedroute: serving {what} on {running.url}", flush=True)
     until_told(running, say)
@@ -90,7 +91,7 @@ def _addresses(given: list[str]) -> dict[str, str]:
     found: dict[str, Any] = {}
     for pair in given:
         name, _, url = pair.partition("=")
-        if not name or not url.startswith(("http://", "https://")):
+        if not name or not is_url(url):
             raise InputError(f"--site {pair}: give NAME=URL, such as north=https://gateway.north.org")
         found[name] = url
     return found

@@ -254,7 +254,8 @@ async def _answered(
 
 async def _why(service: Service, query: Query, left: frozenset[str]) -> str:
     """What speaks for the choice, looked for once the question has left, which it would hold up."""
-    await asyncio.sleep(LEAVING)
+    if service.router is None:  # else the models are at hand, and no question leaves
+        await asyncio.sleep(LEAVING)
     return str((await service.why(left, [query]))[0])
 
 
