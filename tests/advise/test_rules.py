@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -112,6 +113,15 @@ skews = st.fixed_dictionaries(
     {k: st.sampled_from([0.0, 0.03, 0.1, 0.3, 0.6, 1.0]) for k in ("label", "feature", "quantity", "time", "concept")}
 )
 flags = st.lists(st.sampled_from(["tiny", "one_class", "nearly_one_class", "other_meaning", "dominates"]), max_size=2)
+
+
+@pytest.mark.parametrize("own", [-0.0175, 0.0, 0.001])
+def test_of_what_a_clients_own_rows_do_not_tell_nothing_can_be_missed(own: float) -> None:
+    a = advised(profile(feature=0.82, own=own, others=-0.16), True)
+    shares = [int(n) for n in re.findall(r"(\d+)%", " ".join(a.why))]
+    assert all(n <= 100 for n in shares), a.why
+    if own <= 0:
+        assert not any("the others' rows do not tell" in why for why in a.why)
 
 
 @settings(max_examples=300, deadline=None)

@@ -151,9 +151,12 @@ def test_another_order_stops_the_one_before(tmp_path: Path) -> None:
     made, a = trainer(tmp_path), want(1)
     go, thread, ended = held_up(made, order())
     HOOK[0] = lambda t: None
+    first = made._job
+    assert first
     replies: list[Payload] = []
     second = threading.Thread(target=lambda: replies.append(made("train", order(1))))
     second.start()
+    assert first.stop.wait(30)  # the second order has come, before the first goes on
     go.set()
     thread.join()
     second.join()

@@ -148,6 +148,15 @@ def test_an_infinite_number_names_its_column(value: Any) -> None:
         Client("http://hub", transport=answering([schema_of_two])).predict_batch([{"age": 1.0}, {"age": value}])
 
 
+def test_a_batch_in_several_requests_numbers_its_rows_as_they_were_given() -> None:
+    wrong = {"error": "queries[1].age: 'x' is not a number", "field": "queries[1].age", "mend": "give a number"}
+    answers = [schema_of_two, lambda: httpx.Response(200, json={"answers": [{}, {}]}),
+               lambda: httpx.Response(422, json=wrong)]  # fmt: skip
+    with pytest.raises(ServiceError, match=r"^queries\[3\]\.age: 'x'") as e:
+        Client("http://hub", transport=answering(answers)).predict_batch([{"age": 1.0}] * 3 + [{"age": "x"}])
+    assert (e.value.status, e.value.field) == (422, "queries[3].age")
+
+
 def test_a_url_without_its_beginning_is_refused_at_once() -> None:
     with pytest.raises(InputError, match=r"127\.0\.0\.1:8951: is no URL of a gateway; put http://"):
         Client("127.0.0.1:8951")

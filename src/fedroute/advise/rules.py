@@ -115,10 +115,11 @@ def _told(f: Facts, kind: str) -> str:
 
 
 def missed(f: Facts) -> float:
-    """The share of what features tell of the labels at a client that the others' means miss; 0 where unknown."""
-    if not f.own or f.others is None:
+    """The share, 0..1, of what features tell of the labels at a client that the others' means miss; 0 where unknown,
+    or where a client's own rows tell nothing either."""
+    if f.own is None or f.own <= 0 or f.others is None:
         return 0.0
-    return max(0.0, 1 - f.others / f.own)
+    return min(1.0, max(0.0, 1 - f.others / f.own))
 
 
 def _other_meanings(f: Facts, norms: bool) -> Choice | None:

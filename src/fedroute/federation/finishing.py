@@ -67,7 +67,8 @@ class Last:
                 self.silent[name] = f"{method}: {e}"
                 self.course.log(f"{name} gave no answer to {method}, and is left out from here on: {e}")
         if who and not self.members:
-            raise RunFailed("no site answers any more; a hub that runs goes on from here when one comes")
+            why = "; ".join(f"{c}: {words}" for c, words in self.silent.items())
+            raise RunFailed(f"no site answers any more ({why}); a hub that runs goes on from here when one comes")
         return {i: reply for i, reply in found.items() if not isinstance(reply, Exception)}
 
     def adapted(self, passes: dict[int, int]) -> None:

@@ -70,6 +70,7 @@ class Hub:
         self._left, self._new, self._refused = set[str](), set[str](), dict[str, str]()  # _left: out of the rounds
         self._admitting, self._guiding, self._listening = threading.Lock(), threading.Lock(), False
         self._guide, self._joined, self._agreed = self._kept_guide(), self._kept_joined(), self._kept()
+        self._silent = self._kept_silent()  # who gave no answer when the run ended, and why; they may come again
         if self._agreed is not None:
             self._common, agreement, self._left = self._agreed
             self._clients, self._terms = agreement.clients, self._for_all(agreement)
@@ -159,6 +160,7 @@ class Hub:
             self._left = {agreement.clients[i] for i in course.left}
             self._keep(agreement)
         directory.finish(run)
+        self._silent = self._kept_silent()
         write_report(directory.path)
 
     def _course(
@@ -281,7 +283,7 @@ class Hub:
     def _came(self, node: str, log: Callable[[str], None]) -> None:
         """A site that comes back is brought its terms, one that has left is taken note of, and a new one is let in once
         the run has ended. In a thread of its own."""
-        if self._terms and node not in self._terms and node not in self._joined:
+        if self._terms and (node not in self._terms or node in self._silent) and node not in self._joined:
             self._new.add(node)
         ended = self._phase == "done"
         threading.Thread(target=self._meet, args=(node, log, ended), daemon=True).start()
@@ -330,6 +332,12 @@ class Hub:
         file = self.out / JOINED
         return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
 
+    def _kept_silent(self) -> dict[str, str]:
+        """client -> why it gave no answer when the run ended; of those that have not been let in again."""
+        file = self.out / "summary.json"
+        told = json.loads(file.read_text(encoding="utf-8")).get("hub", {}) if file.exists() else {}
+        return {c: str(why) for c, why in told.get("silent", {}).items() if c not in self._joined}
+
     def _admit(self, node: str) -> None:
         """Lets a new site in, or says why not."""
         directory = RunDirectory(self.out)
@@ -337,7 +345,8 @@ class Hub:
         with self._admitting:
             self._new.discard(node)
             gone = node in self._departed.names()
-            if (kept := self._agreed) is None or (node in {*self._terms, *self._joined} and not gone):
+            there = node in {*self._terms, *self._joined} - {*self._silent}
+            if (kept := self._agreed) is None or (there and not gone):
                 return
             course, state = self._course(directory, kept[1], sites, self.log)
             try:
@@ -353,6 +362,7 @@ class Hub:
             finally:
                 course.engine.close()
             self._refused.pop(node, None)
+            self._silent.pop(node, None)
             self._departed.back(node)
             self._set_guide(guide)
             joined = self._joined | {node: told}
@@ -385,6 +395,8 @@ class Hub:
             return f"is not let in: {self._refused[client]}"
         if client in self._new:
             return "is not let in yet"
+        if client in self._silent:
+            return f"gave no answer when the run ended ({self._silent[client]}); it is let in again when it comes"
         return self.transport.notes().get(client) or (LATE if client in self._joined else self._standing.words(client))
 
 

@@ -3,6 +3,7 @@
 import base64
 import io
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -118,7 +119,19 @@ class Client:
             self._most = int(self.schema()["most_queries"])
         sent = [plain(q, f"queries[{i}]") for i, q in enumerate(queries)]
         parts = [sent[i : i + self._most] for i in range(0, len(sent), self._most)]
-        return [row for part in parts for row in self._post(path, {"queries": part, **options})["answers"]]
+        return [row for k, part in enumerate(parts) for row in self._part(path, part, k * self._most, options)]
+
+    def _part(self, path: str, part: list[Any], first: int, options: dict[str, Any]) -> list[dict[str, Any]]:
+        """The answers to one request of several, whose queries are numbered from `first`."""
+        try:
+            found: list[dict[str, Any]] = self._post(path, {"queries": part, **options})["answers"]
+        except ServiceError as e:
+
+            def counted(text: str) -> str:
+                return re.sub(r"^queries\[(\d+)\]", lambda m: f"queries[{first + int(m[1])}]", text)
+
+            raise ServiceError(e.status, counted(e.error), e.field and counted(e.field), e.mend) from None
+        return found
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = self._asked("POST", path, body).json()

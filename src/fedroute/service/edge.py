@@ -31,7 +31,10 @@ class Edge:
         ask = connect or Client
         there = {c["client"]: c["address"] for c in hub.clients() if c.get("address")}
         if not there:
-            raise InputError("edge: no client has an address of its own; `fedroute serve --site NAME=URL` names it")
+            raise InputError(
+                "edge: no client has an address of its own; `fedroute serve --site NAME=URL` names it, "
+                "or the hub's gateway.yaml"
+            )
         guide = Guide.unpacked(hub.router())
         return cls(guide, {c: ask(url) for c, url in there.items() if c in guide.clients}, **options)
 
@@ -64,7 +67,7 @@ class Edge:
             except ServiceError as e:
                 if e.status not in STATUS | {0}:
                     raise
-                gone, why = gone | {client}, why | {client: "could not be asked"}
+                gone, why = gone | {client}, why | {client: f"could not be asked ({e.error})"}
 
 
 def _told(first: dict[str, Any], row: dict[str, Any], answer: dict[str, Any], why: dict[str, str]) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def _socket(host: str, port: int) -> socket.socket:
 
 def _check_certificate(certificate: Path | None, key: Path | None) -> None:
     if (certificate is None) != (key is None):
-        raise InputError("--certificate and --key belong together: give both, or neither")
+        raise InputError("certificate and key belong together: give both, or neither")
     if certificate is None or key is None:
         return
     for path in (certificate, key):
