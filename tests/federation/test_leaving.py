@@ -89,6 +89,7 @@ def test_one_that_leaves_after_the_run_is_gone_everywhere_also_after_a_restart_a
 def test_one_that_left_while_the_hub_was_away_is_heard_of_when_it_starts(tmp_path: Path) -> None:
     whole = Whole(tmp_path)
     whole.hub(routed()).run()
+    whole.network.close()  # as the hub's process ends: what it still asks after a run is not answered
     whole.sites["south"].leave()
     hub = Hub(routed(), tmp_path / "run", InProcess(dict(whole.sites)), log=whole.said.append)
     assert "south" in hub.clients()
