@@ -4,6 +4,7 @@ the tests of what the guards keep out."""
 import json
 import socketserver
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.cellnet.utils import new_cell_message
+from nvflare.fuel.f3.message import Message
 from nvflare.private.admin_defs import Message as AdminMessage
 
 from fedroute.federation.nvflare_cell import Guard
 from fedroute.federation.nvflare_hub import HubComponent
+from fedroute.federation.nvflare_quick import APP
 from fedroute.federation.nvflare_site import SiteComponent
 
 
@@ -54,8 +57,29 @@ class Rogue(OpenSite):
         server = socketserver.ThreadingUnixStreamServer(str(path), Line)
         threading.Thread(target=server.serve_forever, daemon=True).start()
 
+    def quick(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Sends a quick message with these headers to the hub. known: whom of `others` it could send one to; answers:
+        how many came within a second."""
+        assert self.cell
+        over, came = self.cell.core_cell.communicator, list[object]()
+        headers = asked["quick"] | ({"number": b"12345678"} if "number" in asked["quick"] else {})
+        own = over.conn_manager.receivers[APP]
+        usual = own.process_message
+
+        def listening(*what: Any) -> None:
+            came.append(what)
+            usual(*what)
+
+        own.process_message = listening
+        over.send(over.find_endpoint("server"), APP, Message(headers, b"\x80"))
+        time.sleep(1.0)
+        own.process_message = usual
+        return {"sent": True, "known": [n for n in asked["others"] if over.find_endpoint(n)], "answers": len(came)}
+
     def send(self, asked: dict[str, Any]) -> dict[str, Any]:
         assert self.cell
+        if "quick" in asked:
+            return self.quick(asked)
         body: Any = asked.get("body", "").encode()
         if "shell" in asked:
             body = AdminMessage(topic="sys.shell", body=asked["shell"])

@@ -26,45 +26,52 @@ def network() -> InProcess:
 def test_sites_answer_or_refuse_and_bytes_are_counted() -> None:
     net = network()
     assert net.nodes() == ("a", "b")
-    reply = net.call("a", "say", {"x": b"123", "n": 1}, 5)
+    reply = net.call("a", "say", {"x": b"123", "n": 1}, 60)
     assert reply == {"x": b"123", "n": 1, "method": "say"}
     assert net.down["a"] == size({"x": b"123", "n": 1})
     assert net.up["a"] == size(reply)
     assert (net.up["b"], net.calls["a", "say"]) == (0, 1)
     with pytest.raises(Refused, match=r"^no$"):
-        net.call("a", "refuse", {}, 5)
+        net.call("a", "refuse", {}, 60)
     with pytest.raises(Refused, match="KeyError"):
-        net.call("a", "break", {}, 5)
+        net.call("a", "break", {}, 60)
     with pytest.raises(Refused, match="scalars and bytes"):
-        net.call("a", "say", {"x": [1]}, 5)  # type: ignore[dict-item]
+        net.call("a", "say", {"x": [1]}, 60)  # type: ignore[dict-item]
     with pytest.raises(Away):
-        net.call("c", "say", {}, 5)
+        net.call("c", "say", {}, 60)
 
 
 def test_a_call_ends_at_once_when_the_site_goes() -> None:
-    go, seen = threading.Event(), list[tuple[str, bool]]()
-    net = InProcess({"a": lambda m, p: {"done": go.wait(30)}})
+    go, heard, seen = threading.Event(), threading.Event(), list[tuple[str, bool]]()
+
+    def site(method: str, payload: Payload) -> Payload:
+        heard.set()
+        return {"done": go.wait(600)}
+
+    def gone() -> None:
+        assert heard.wait(60)
+        net.unplug("a")
+
+    net = InProcess({"a": site})
     net.on_change(lambda node, here: seen.append((node, here)))
     net.start()
-    threading.Timer(0.1, lambda: net.unplug("a")).start()
+    threading.Thread(target=gone, daemon=True).start()
     with pytest.raises(Away, match="broke"):
-        net.call("a", "train", {}, 30)
+        net.call("a", "train", {}, 600)
     assert net.nodes() == ()
     net.plug("a")
     go.set()
-    assert net.call("a", "train", {}, 30) == {"done": True}
+    assert net.call("a", "train", {}, 60) == {"done": True}
     net.close()
     assert seen == [("a", True), ("a", False), ("a", True), ("a", False)]
 
 
 def test_a_slow_site_is_late_and_others_are_not() -> None:
     net = network()
-    net.delay["a"] = 5.0
-    began = time.monotonic()
-    with pytest.raises(Late, match=r"a did not answer say within 0\.1 s"):
+    net.delay["a"] = 600.0
+    with pytest.raises(Late, match=r"a has not answered say within 0\.1 s"):
         net.call("a", "say", {}, 0.1)
-    assert net.call("b", "say", {}, 5)
-    assert time.monotonic() - began < 5
+    assert net.call("b", "say", {}, 60)
     net.close()
 
 
@@ -80,14 +87,14 @@ def test_cuts_are_before_or_after_the_site_has_heard() -> None:
     net.cut("a", "say")
     net.cut("a", "other", answered=True, back=None)
     with pytest.raises(Away):
-        net.call("a", "say", {}, 5)
+        net.call("a", "say", {}, 60)
     assert heard == []
     while "a" not in net.nodes():
         time.sleep(0.01)
     with pytest.raises(Away):
-        net.call("a", "other", {}, 5)
+        net.call("a", "other", {}, 60)
     assert heard == ["other"]
     with pytest.raises(Away):
-        net.call("a", "say", {}, 5)
+        net.call("a", "say", {}, 60)
     net.plug("a")
-    assert net.call("a", "say", {}, 5)
+    assert net.call("a", "say", {}, 60)

@@ -21,6 +21,7 @@ from fedroute.service.refusal import Refusal
 from fedroute.service.running import Running, serve_in_thread
 from fedroute.service.serving import Service
 from fedroute.service.settings import Settings
+from tests.federation.federations import wait_for
 from tests.service.conftest import Open, cases
 
 GOOD = cases(1)[0]
@@ -108,7 +109,7 @@ def test_the_rate_is_of_each_asker_and_comes_back_with_time() -> None:
 
 
 def test_too_often_is_429(gateway: Open) -> None:
-    open_ = gateway(rate=1.0)
+    open_ = gateway(rate=0.01)  # the next one would be answered in 100 s
     found = [open_.post("/v1/route", json={"query": GOOD}) for _ in range(4)]
     assert [a.status_code for a in found] == [200, 200, 429, 429]
     assert int(found[-1].headers["retry-after"]) >= 1
@@ -122,7 +123,7 @@ def served(router: Router, run: Path, **settings: Any) -> Running:
 
 def talk(port: int, head: str, body: bytes = b"", pause: float = 0.0) -> bytes:
     """What comes back on a plain connection."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as s:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as s:
         lines = ["POST /v1/route HTTP/1.1", "Host: x", "Connection: close", "Content-Type: application/json", head]
         s.sendall("\r\n".join([*lines, "", ""]).encode())
         with contextlib.suppress(OSError):  # who is refused need not be listened to
@@ -158,37 +159,38 @@ def test_a_body_that_does_not_come_is_not_waited_for(router: Router, ward_run: P
 
 
 class Slow:
-    """Three clients that take their time."""
+    """Three clients that take their time, or as long as `go` is not set."""
 
-    def __init__(self, router: Router, seconds: float):
+    def __init__(self, router: Router):
         self.own = {c: i for i, c in enumerate(router.clients)}
-        self.seconds, self.at_once, self.most = seconds, 0, 0
-        self.lock = threading.Lock()
+        self.go = asyncio.Event()
 
     def clients(self) -> list[dict[str, Any]]:
         return [{"client": c, "here": True} for c in self.own]
 
-    def answer(self, client: str, x: Any, timeout: float) -> Any:
+    async def answer(self, client: str, x: Any, timeout: float) -> Any:
         import torch
 
-        with self.lock:
-            self.at_once += 1
-            self.most = max(self.most, self.at_once)
-        time.sleep(self.seconds)
-        with self.lock:
-            self.at_once -= 1
+        await self.go.wait()
         return torch.full((len(x), 2), 0.5, dtype=torch.float64).log()
 
 
 def test_more_than_may_wait_are_refused_with_a_reason_and_the_others_are_answered(router: Router) -> None:
     from fedroute.router.guide import Guide
 
-    slow = Slow(router, 0.2)
-    app = make_app(Service(Guide.of(router), slow), Settings(concurrency=2, queue=3))
+    slow = Slow(router)
+    app = make_app(Service(Guide.of(router), slow), Settings(concurrency=2, queue=3, timeout=60, answer_timeout=60))
 
     async def all_at_once() -> list[httpx.Response]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
-            return await asyncio.gather(*(client.post("/v1/predict", json={"query": GOOD}) for _ in range(9)))
+            ask = (client.post("/v1/predict", json={"query": GOOD}) for _ in range(9))
+            asked = [asyncio.create_task(one) for one in ask]
+            async with asyncio.timeout(60):
+                while sum(task.done() for task in asked) < 4:  # who is refused hears it at once
+                    await asyncio.sleep(0.01)
+            assert sum(task.done() for task in asked) == 4
+            slow.go.set()
+            return await asyncio.gather(*asked)
 
     answers = asyncio.run(all_at_once())
     app.state.close()
@@ -201,7 +203,7 @@ def test_more_than_may_wait_are_refused_with_a_reason_and_the_others_are_answere
 def test_a_request_ends_at_its_timeout(router: Router) -> None:
     from fedroute.router.guide import Guide
 
-    app = make_app(Service(Guide.of(router), Slow(router, 0.6)), Settings(timeout=0.2))
+    app = make_app(Service(Guide.of(router), Slow(router)), Settings(timeout=1.0))
 
     async def once() -> httpx.Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
@@ -210,14 +212,14 @@ def test_a_request_ends_at_its_timeout(router: Router) -> None:
     answer = asyncio.run(once())
     app.state.close()
     assert answer.status_code == 503
-    assert "no answer within 0.2 s" in answer.json()["error"]
+    assert "no answer within 1 s" in answer.json()["error"]
 
 
 def test_a_port_that_is_taken_and_a_certificate_that_is_none_are_said(
     router: Router, ward_run: Path, tmp_path: Path
 ) -> None:
     running = served(router, ward_run)
-    threads = threading.active_count()
+    threads = {*threading.enumerate()}
     try:
         with pytest.raises(InputError, match=r"address already in use.*--port 0"):
             serve_in_thread(make_app(Service.of_run(ward_run, router=router)), port=running.port)
@@ -227,6 +229,6 @@ def test_a_port_that_is_taken_and_a_certificate_that_is_none_are_said(
                                         (bad, tmp_path / "none", "no such file")):  # fmt: skip
             with pytest.raises(InputError, match=words):
                 serve_in_thread(make_app(Service.of_run(ward_run, router=router)), certificate=certificate, key=key)
-        assert threading.active_count() <= threads  # what was refused left nothing behind
+        wait_for(lambda: not {t for t in threading.enumerate() if t.name.startswith("fedroute")} - threads)
     finally:
         running.stop()

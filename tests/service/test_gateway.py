@@ -202,7 +202,7 @@ def test_nobody_is_ready_before_there_is_a_router(router: Router) -> None:
         def clients(self) -> list[dict[str, Any]]:
             return []
 
-        def answer(self, client: str, x: torch.Tensor, timeout: float) -> torch.Tensor:
+        def answer(self, client: str, x: torch.Tensor) -> torch.Tensor:
             raise AssertionError
 
     guides: list[Guide] = []

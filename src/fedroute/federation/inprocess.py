@@ -7,7 +7,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
 
-from fedroute.federation.transport import Away, Handler, Late, Payload, Refused, TransportError, check, size
+from fedroute.federation.transport import Away, Handler, Payload, Refused, TransportError, check, failed, size, waited
 
 
 @dataclass
@@ -46,22 +46,26 @@ class InProcess:
             return tuple(sorted(self._here))
 
     def call(self, node: str, method: str, payload: Payload, timeout: float) -> Payload:
-        check(payload)
+        return waited(self.begin(node, method, payload), node, method, timeout)
+
+    def begin(self, node: str, method: str, payload: Payload) -> "Future[Payload]":
+        try:
+            check(payload)
+        except Refused as e:
+            return failed(e)
         answer: Future[Payload] = Future()
         with self._lock:
             if node not in self._here:
-                raise Away(f"{node} is not connected")
+                return failed(Away(f"{node} is not connected"))
             self._waiting[node].add(answer)
             self.calls[node, method] += 1
-        serve = threading.Thread(target=self._serve, args=(node, method, payload, answer), daemon=True)
-        serve.start()
-        try:
-            return answer.result(timeout)
-        except TimeoutError:
-            raise Late(f"{node} did not answer {method} within {timeout:g} s") from None
-        finally:
-            with self._lock:
-                self._waiting[node].discard(answer)
+        answer.add_done_callback(lambda _: self._forget(node, answer))
+        threading.Thread(target=self._serve, args=(node, method, payload, answer), daemon=True).start()
+        return answer
+
+    def _forget(self, node: str, answer: "Future[Payload]") -> None:
+        with self._lock:
+            self._waiting[node].discard(answer)
 
     def on_change(self, tell: Callable[[str, bool], None]) -> None:
         self._tell.append(tell)

@@ -27,10 +27,10 @@ from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, StreamHeaderK
 from fedroute.federation.transport import MOST, Payload, Refused, check
 
 CALLS = "fedroute"  # streamed, in pieces: what may be large or take long
-QUICK_CALLS = "fedroute_quick"  # one message, ahead of what is streamed
-HERE = "here"  # topic on QUICK_CALLS by which a site says at the hub that it is up
+WORDS_OF_SITES = "fedroute_here"  # one message
+HERE = "here"  # its topic, by which a site says at the hub that it is up
 HUB = "server"  # the name of NVFLARE's server cell, whatever its host is called
-PROTOCOL = 1  # both sides must speak the same
+PROTOCOL = 2  # both sides must speak the same
 STUCK = 15.0  # seconds that sent data may stay without an answer by TCP before a connection counts as broken
 EVERY = 5.0  # seconds between two words of a site to the hub that it is there
 WORDS = "!refused"  # key of a reply that is a refusal
@@ -39,10 +39,22 @@ FRAME = 1 << 16  # bytes that msgpack may add
 Passing = frozenset[tuple[str, str]]
 """(channel, topic) of requests that pass, "*" for every topic."""
 
-OURS = frozenset({QUICK_CALLS, STREAM_CHANNEL})
+OURS = frozenset({WORDS_OF_SITES, STREAM_CHANNEL})
 PLAIN = (None, Encoding.NONE, Encoding.BYTES)
 
 ALWAYS: Passing = frozenset({(CellChannel.CELLNET, CellChannelTopic.Bye), (STREAM_CHANNEL, "*")})
+
+
+class Untaken:
+    """Says what was not taken and why: one line a minute of each sender, so that no log is flooded."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._said = say, dict[str, float]()
+
+    def __call__(self, name: str, way: str, fault: str) -> None:
+        if time.monotonic() - self._said.get(name, -60.0) >= 60.0:
+            self._said[name] = time.monotonic()
+            self._say(f"a message of {name[:64]!r} was not taken ({way}): {fault}")
 
 
 class Guard:
@@ -57,18 +69,15 @@ class Guard:
         say: Callable[[str], None],
         seen: Callable[[str], None] = lambda name: None,
     ) -> None:
-        self.me, self.origin, self.say, self.seen = cell.get_fqcn(), origin, say, seen
+        self.me, self.origin, self.untaken, self.seen = cell.get_fqcn(), origin, Untaken(say), seen
         self.requests, self.streams = ALWAYS | requests, frozenset(streams)
-        self._said: dict[str, float] = {}
 
     def __call__(self, message: Message) -> Message | None:
         """None lets a message pass; with anything else NVFLARE drops it, without a word to its sender."""
         name = str(message.get_header(MessageHeaderKey.ORIGIN) or "")
         if fault := self._fault(message, name):
             channel, topic = self._way(message)
-            if time.monotonic() - self._said.get(name, -60.0) >= 60.0:  # one line a minute: no log is flooded
-                self._said[name] = time.monotonic()
-                self.say(f"a message of {name[:64]!r} was not taken ({channel[:64]}/{topic[:64]}): {fault}")
+            self.untaken(name, f"{channel[:64]}/{topic[:64]}", fault)
             return make_reply(ReturnCode.UNAUTHENTICATED, error=fault)
         self.seen(name)
         return None
@@ -133,22 +142,33 @@ def break_when_stuck(cell: CoreCell, name: str) -> None:
                 end.setsockopt(socket.IPPROTO_TCP, option, int(1000 * STUCK))
 
 
-def request(payload: Payload) -> Message:
-    return Message({}, msgpack.packb(check(payload)))
+def pack(payload: Payload) -> bytes:
+    """As it travels. Raises Refused for what is no payload."""
+    packed: bytes = msgpack.packb(check(payload))
+    return packed
 
 
-def answer(payload: Payload) -> Message:
-    return make_reply(ReturnCode.OK, body=msgpack.packb(check(payload)))
-
-
-def refusal(words: str) -> Message:
+def pack_refusal(words: str) -> bytes:
     """A refusal travels as an answer: NVFLARE's own error codes mean that something broke."""
-    return make_reply(ReturnCode.OK, body=msgpack.packb({WORDS: words[:4000]}))
+    packed: bytes = msgpack.packb({WORDS: words[:4000]})
+    return packed
+
+
+def request(payload: Payload) -> Message:
+    return Message({}, pack(payload))
+
+
+def answer(packed: bytes) -> Message:
+    return make_reply(ReturnCode.OK, body=packed)
 
 
 def read(message: Message) -> Payload:
-    """The payload of a request or an answer. Raises Refused where it is none, or a refusal."""
-    data = message.payload
+    """What `unpack` makes of a request or an answer."""
+    return unpack(message.payload)
+
+
+def unpack(data: object) -> Payload:
+    """The payload in what arrived. Raises Refused where there is none, or a refusal."""
     if not isinstance(data, bytes | bytearray | memoryview) or len(data) > MOST + FRAME:
         raise Refused("a message that holds no payload, or too much of it")
     try:

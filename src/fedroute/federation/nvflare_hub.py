@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,11 @@ from fedroute.federation import nvflare_cell as wire
 from fedroute.federation.ending import on_terminate
 from fedroute.federation.folders import HubFolder
 from fedroute.federation.loading import load_name
+from fedroute.federation.nvflare_quick import Asking
 from fedroute.federation.ports import held, port_words, taken
 from fedroute.federation.said import say_to
 from fedroute.federation.state_file import read_state, write_state
-from fedroute.federation.transport import QUICK, Away, Late, Payload, Refused, TransportError
+from fedroute.federation.transport import QUICK, Away, Late, Payload, Refused, TransportError, failed, waited
 from fedroute.federation.twins import TWINS, Twins, told_to
 
 SILENT = 30.0  # seconds without a word after which a site counts as away though its connection looks whole
@@ -40,7 +42,9 @@ REGISTERING = (
     CellChannelTopic.HEART_BEAT,
     CellChannelTopic.Quit,
 )
-ASKED: wire.Passing = frozenset({*((CellChannel.SERVER_MAIN, t) for t in REGISTERING), (wire.QUICK_CALLS, wire.HERE)})
+ASKED: wire.Passing = frozenset(
+    {*((CellChannel.SERVER_MAIN, t) for t in REGISTERING), (wire.WORDS_OF_SITES, wire.HERE)}
+)
 GONE = {ReturnCode.TARGET_UNREACHABLE, ReturnCode.COMM_ERROR, ReturnCode.INVALID_TARGET}
 
 
@@ -85,7 +89,8 @@ class NvflareTransport(EndpointMonitor):  # type: ignore[misc]  # NVFLARE has no
             if self._started:
                 return
             self._started = True
-        self._core.register_request_cb(wire.QUICK_CALLS, wire.HERE, self._here)
+        self._asking = Asking(self._core.communicator, self._say, self.heard)
+        self._core.register_request_cb(wire.WORDS_OF_SITES, wire.HERE, self._here)
         self._core.communicator.register_monitor(self)
         for name in list(self._core.agents):
             self._connected.setdefault(name, time.monotonic())
@@ -105,19 +110,18 @@ class NvflareTransport(EndpointMonitor):  # type: ignore[misc]  # NVFLARE has no
             self._tells.append(tell)
 
     def call(self, node: str, method: str, payload: Payload, timeout: float) -> Payload:
+        if method in QUICK:
+            return waited(self.begin(node, method, payload), node, method, timeout)
         message = wire.request(payload)
         with self._lock:
             link = self._links.get(node)
         if link is None:
             raise Away(f"{node} is not connected")
         started = time.monotonic()
-        if method in QUICK:
-            reply = self._core.send_request(wire.QUICK_CALLS, method, node, message, timeout=timeout, optional=True)
-        else:
-            reply = self._cell.send_request(
-                channel=wire.CALLS, topic=method, target=node, request=message, timeout=timeout, optional=True,
-                abort_signal=Until(link, timeout),
-            )  # fmt: skip
+        reply = self._cell.send_request(
+            channel=wire.CALLS, topic=method, target=node, request=message, timeout=timeout, optional=True,
+            abort_signal=Until(link, timeout),
+        )  # fmt: skip
         code = reply.get_header(MessageHeaderKey.RETURN_CODE, ReturnCode.OK)
         if code == ReturnCode.OK:
             return wire.read(reply)
@@ -128,6 +132,16 @@ class NvflareTransport(EndpointMonitor):  # type: ignore[misc]  # NVFLARE has no
         if code == ReturnCode.TIMEOUT:
             raise Late(f"{node} has not answered {method} within {timeout:g} s")
         raise Refused(f"{method}: {reply.get_header(MessageHeaderKey.ERROR) or code}")
+
+    def begin(self, node: str, method: str, payload: Payload) -> "Future[Payload]":
+        with self._lock:
+            link = self._links.get(node)
+        if link is None:
+            return failed(Away(f"{node} is not connected"))
+        reply = self._asking.begin(node, method, payload)
+        if link.triggered:  # it ended before it was known that somebody waits
+            self._asking.end(node)
+        return reply
 
     def close(self) -> None:
         self._over.set()
@@ -157,11 +171,12 @@ class NvflareTransport(EndpointMonitor):  # type: ignore[misc]  # NVFLARE has no
         try:
             told = wire.read(message)
         except Refused as e:
-            return wire.refusal(str(e))
+            return wire.answer(wire.pack_refusal(str(e)))
         if told.get("protocol") != wire.PROTOCOL:
             version = str(told.get("version"))
             self._say(f"{name} runs fedroute {version}, which does not fit {__version__} of this hub")
-            return wire.refusal(f"the hub runs fedroute {__version__}, and this site {version}: install that")
+            words = f"the hub runs fedroute {__version__}, and this site {version}: install that"
+            return wire.answer(wire.pack_refusal(words))
         birth = str(told.get("birth"))
         with self._lock:
             old = self._links.get(name)
@@ -179,7 +194,7 @@ class NvflareTransport(EndpointMonitor):  # type: ignore[misc]  # NVFLARE has no
         self._one_connection(name)
         wire.break_when_stuck(self._core, name)
         stands = told_to(name, self._stands(), came, self.notes().get(name, ""))
-        return wire.answer(stands | {"version": __version__})
+        return wire.answer(wire.pack(stands | {"version": __version__}))
 
     def _one_connection(self, name: str) -> None:
         """A site that came again while its old connection still looked whole has two, and messages go by turns."""
@@ -196,9 +211,7 @@ class NvflareTransport(EndpointMonitor):  # type: ignore[misc]  # NVFLARE has no
         if link is None:
             return
         link.trigger(True)
-        for waiter in list(self._core.waiters.values()):  # quick calls wait on an event and look at no signal
-            if name in waiter.targets:
-                waiter.set()
+        self._asking.end(name)
         self._say(f"{name} is away: {why}")
         self._changes.put((name, False))
 

@@ -23,6 +23,7 @@ from fedroute.errors import InputError
 from fedroute.federation import nvflare_cell as wire
 from fedroute.federation.ending import on_terminate
 from fedroute.federation.loading import load_name
+from fedroute.federation.nvflare_quick import Answering
 from fedroute.federation.said import say_to
 from fedroute.federation.site_standing import SiteStanding
 from fedroute.federation.state_file import write_state
@@ -31,7 +32,7 @@ from fedroute.federation.transport import QUICK, Handler, Payload, Refused
 ADMISSION = 20.0  # seconds; NVFLARE itself says nothing where a certificate is wrong
 FIRST = 4.0  # seconds between the first looks at what may be wrong
 LOST = 60.0  # seconds without an answer of the hub after which a connection that looks whole is made anew
-ASKED: wire.Passing = frozenset({(wire.QUICK_CALLS, "*")})
+ASKED: wire.Passing = frozenset()  # but streams
 
 
 class SiteComponent(Widget, EndpointMonitor):  # type: ignore[misc]
@@ -63,7 +64,7 @@ class SiteComponent(Widget, EndpointMonitor):  # type: ignore[misc]
         self.handler = self._opened()
         cell: Cell = engine.get_cell()
         cell.register_request_cb(channel=wire.CALLS, topic="*", cb=self._call)
-        cell.core_cell.register_request_cb(wire.QUICK_CALLS, "*", self._call)
+        Answering(cell.core_cell.communicator, wire.HUB, self._quick, self.say)
         cell.core_cell.communicator.register_monitor(self)
         self.cell = cell
         wire.break_when_stuck(cell.core_cell, wire.HUB)
@@ -89,20 +90,28 @@ class SiteComponent(Widget, EndpointMonitor):  # type: ignore[misc]
 
     def _call(self, message: Message) -> Message:
         if message.get_header(MessageHeaderKey.ORIGIN) != wire.HUB:  # the guard has dropped it already
-            return wire.refusal("only the hub may call a site")
-        method = str(message.get_header(MessageHeaderKey.TOPIC))
+            return wire.answer(wire.pack_refusal("only the hub may call a site"))
+        packed = self._packed(str(message.get_header(MessageHeaderKey.TOPIC)), message.payload)
+        if self.handler != self._refuse:
+            self.standing.called(str(getattr(self.handler, "fault", "")))
+        return wire.answer(packed)
+
+    def _quick(self, method: str, data: object) -> bytes:
+        if method not in QUICK:  # it would hold up those that are
+            return wire.pack_refusal(f"{method} is no quick call")
+        return self._packed(method, data)
+
+    def _packed(self, method: str, data: object) -> bytes:
+        """The handler's answer as it travels, or why there is none."""
         try:
             assert self.handler
-            return wire.answer(self.handler(method, wire.read(message)))
+            return wire.pack(self.handler(method, wire.unpack(data)))
         except Refused as e:
-            return wire.refusal(str(e))
+            return wire.pack_refusal(str(e))
         except Exception as e:
             self.logger.exception("fedroute: %s", method)
             self.say(f"{method} failed with {type(e).__name__}: {e}")
-            return wire.refusal(f"{method} failed at the site with {type(e).__name__}; its log says more")
-        finally:
-            if method not in QUICK and self.handler != self._refuse:
-                self.standing.called(str(getattr(self.handler, "fault", "")))
+            return wire.pack_refusal(f"{method} failed at the site with {type(e).__name__}; its log says more")
 
     # the hub, from here
 
@@ -137,7 +146,7 @@ class SiteComponent(Widget, EndpointMonitor):  # type: ignore[misc]
         asked = time.monotonic()
         told = wire.request({"version": __version__, "protocol": wire.PROTOCOL, "birth": self.birth})
         reply = self.cell.core_cell.send_request(
-            wire.QUICK_CALLS, wire.HERE, wire.HUB, told, timeout=2 * wire.EVERY, optional=True
+            wire.WORDS_OF_SITES, wire.HERE, wire.HUB, told, timeout=2 * wire.EVERY, optional=True
         )
         if (code := reply.get_header(MessageHeaderKey.RETURN_CODE, ReturnCode.OK)) != ReturnCode.OK:
             return f"({code})"

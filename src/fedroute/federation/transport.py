@@ -1,6 +1,7 @@
-"""What connects a hub with its sites: four methods, so that simulation, tests and a real network are one code."""
+"""What connects a hub with its sites: a few methods, so that simulation, tests and a real network are one code."""
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Protocol
 
 Scalar = bool | int | float | str | None
@@ -46,6 +47,11 @@ class Transport(Protocol):
 
         Raises Away, Late, Refused."""
 
+    def begin(self, node: str, method: str, payload: Payload) -> "Future[Payload]":
+        """A QUICK call that is not waited for: its reply once it is there; Away or Refused where there will be none.
+
+        Never raises, and takes no time but that of sending. Whoever cancels the future waits no more."""
+
     def on_change(self, tell: Callable[[str, bool], None]) -> None:
         """From now on `tell(node, here)` is called whenever a site comes or goes."""
 
@@ -54,6 +60,22 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Ends all connections."""
+
+
+def waited(reply: "Future[Payload]", node: str, method: str, timeout: float) -> Payload:
+    """The reply of `begin`, waited for at most `timeout` seconds. Raises as `call` does."""
+    try:
+        return reply.result(timeout)
+    except TimeoutError:
+        reply.cancel()
+        raise Late(f"{node} has not answered {method} within {timeout:g} s") from None
+
+
+def failed(error: TransportError) -> "Future[Payload]":
+    """A call that cannot be made."""
+    reply = Future[Payload]()
+    reply.set_exception(error)
+    return reply
 
 
 def size(payload: Payload) -> int:

@@ -1,9 +1,11 @@
 """Who answers: the models of a run directory, or clients at the other end of a federation's connection."""
 
+import asyncio
 import copy
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
@@ -12,23 +14,34 @@ from torch import Tensor
 
 from fedroute.data.queries import QueryForm
 from fedroute.evaluate.predict import predict
-from fedroute.federation.transport import Away, Late, Refused, Transport
+from fedroute.federation.transport import MOST, Away, Late, Payload, Refused, Transport
 from fedroute.router.answers import log_probabilities
 from fedroute.router.router import Router
+from fedroute.service.off_the_loop import off_the_loop
 from fedroute.task import Task
 from fedroute.tree import Weights
 
 
 class Answers(Protocol):
-    """Clients that can be asked. All methods may be called from any thread."""
+    """Clients that can be asked."""
 
     def clients(self) -> list[dict[str, Any]]:
-        """[{client, here, ...}]; here: whether it can be asked now."""
+        """[{client, here, ...}]; here: whether it can be asked now. May be called from any thread."""
 
-    def answer(self, client: str, x: Tensor, timeout: float) -> Tensor:
-        """(B, K) float64, log-probabilities of the labels by the client's own model, for encoded x (B, ...).
 
-        Raises Away, Late, Refused."""
+class Near(Answers, Protocol):
+    """Clients whose models are at hand."""
+
+    def answer(self, client: str, x: Tensor) -> Tensor:
+        """(B, K) float64, log-probabilities of the labels by the client's own model, for encoded x (B, ...). May be
+        called from any thread. Raises Away."""
+
+
+class Far(Answers, Protocol):
+    """Clients elsewhere."""
+
+    async def answer(self, client: str, x: Tensor, timeout: float) -> Tensor:
+        """As that of Near, within `timeout` seconds; all calls are awaited by one loop. Raises Away, Late, Refused."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +89,7 @@ class Local:
     def clients(self) -> list[dict[str, Any]]:
         return [{"client": c, "here": c not in self.away} for c in self.own]
 
-    def answer(self, client: str, x: Tensor, timeout: float) -> Tensor:
+    def answer(self, client: str, x: Tensor) -> Tensor:
         if client not in self.own or client in self.away:
             raise Away(f"{client} is away")
         return self.own[client].answer(x)
@@ -101,22 +114,37 @@ class Live:
             for c in self.names
         ]
 
-    def answer(self, client: str, x: Tensor, timeout: float) -> Tensor:
-        from safetensors.torch import save
-
+    async def answer(self, client: str, x: Tensor, timeout: float) -> Tensor:
         with self._lock:
             if self._late.get(client, 0.0) > time.monotonic():
                 raise Late(f"{client} did not answer in time a moment ago")
         try:
-            reply = self.transport.call(client, "query", {"x": save({"x": x.contiguous()})}, timeout)
-        except Late:
+            async with asyncio.timeout(timeout):
+                found = [await self._part(client, part) for part in x.split(_rows(x))]
+        except TimeoutError:
             with self._lock:
                 self._late[client] = time.monotonic() + self.rest
-            raise
+            raise Late(f"{client} has not answered within {timeout:g} s") from None
         with self._lock:
             self._late.pop(client, None)
+        return found[0] if len(found) == 1 else torch.cat(found)
+
+    async def _part(self, client: str, x: Tensor) -> Tensor:
+        """What goes into one message."""
+        from safetensors.torch import save
+
+        def sent() -> "Future[Payload]":
+            return self.transport.begin(client, "query", {"x": save({"x": x.contiguous()})})
+
+        reply = await asyncio.wrap_future(await off_the_loop(x.nbytes, sent))
+        with self._lock:
             self._version[client] = reply.get("version")
         return _read(client, reply.get("p"), len(x))
+
+
+def _rows(x: Tensor) -> int:
+    """Of encoded queries (B, ...) how many a message may hold."""
+    return max(1, (MOST >> 1) // max(1, x[0].nbytes))
 
 
 def _read(client: str, data: object, rows: int) -> Tensor:

@@ -6,17 +6,20 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
 Call = Callable[[Any, list[Any]], Sequence[Any]]
+Awaited = Callable[[Any, list[Any]], Coroutine[Any, Any, Sequence[Any]]]
+Results = list[Sequence[Any] | BaseException]
 BRIEF = 0.004  # seconds that everybody else may be kept waiting
 Entry = tuple[list[Any], "asyncio.Future[Sequence[Any]]"]
 
 
 class Batches:
-    """`await batches(key, items)` gives `call(key, items)`, a result for each item, made in a thread of `pool`. Whoever
+    """`await batches(key, items)` gives `call(key, items)`, a result for each item, made in a thread of `pool`, or
+    awaited where there is no pool. Whoever
     comes first is not kept waiting for others; who comes while `at_once` calls with this key run goes into the next,
     with all others of its key, up to `most` items. Where a call of many fails, each of them is made alone, so that
     nobody suffers for another's. told: hears how many items a call has.
@@ -26,15 +29,16 @@ class Batches:
 
     def __init__(
         self,
-        call: Call,
-        pool: Executor,
+        call: Call | Awaited,
+        pool: Executor | None = None,
         *,
         at_once: int = 1,
         most: int = 1024,
         told: Callable[[int], None] | None = None,
         models: "threading.Lock | None" = None,
     ):
-        self.call, self.pool, self.at_once, self.most, self.told = call, pool, at_once, most, told
+        self.call: Any = call
+        self.pool, self.at_once, self.most, self.told = pool, at_once, most, told
         self.models, self._took = models, (1, math.inf)  # items of the last call, and its seconds
         self._waiting: dict[Hashable, deque[Entry]] = {}
         self._running: dict[Hashable, int] = {}
@@ -82,52 +86,69 @@ class Batches:
                 self.models.release()
             _deliver(futures, results)
             return
-        try:
-            work = asyncio.get_running_loop().run_in_executor(self.pool, self._in_thread, key, entries)
-        except RuntimeError as e:  # the pool is closed
-            for future in futures:
-                future.set_exception(e)
-            return
+        work: asyncio.Future[Results]
+        if self.pool is None:
+            work = asyncio.ensure_future(self._awaited(key, entries))
+        else:
+            try:
+                work = asyncio.get_running_loop().run_in_executor(self.pool, self._in_thread, key, entries)
+            except RuntimeError as e:  # the pool is closed
+                _deliver(futures, [e] * len(futures))
+                return
         self._running[key] = self._running.get(key, 0) + 1
         work.add_done_callback(lambda done: self._done(key, futures, done))
 
-    def _in_thread(self, key: Hashable, entries: list[list[Any]]) -> list[Sequence[Any] | Exception]:
+    async def _awaited(self, key: Hashable, entries: list[list[Any]]) -> Results:
+        """As `_make`."""
+        try:
+            return _parts(await self.call(key, [item for items in entries for item in items]), entries)
+        except Exception as e:
+            if len(entries) == 1:
+                return [e]
+            alone = await asyncio.gather(*(self._awaited(key, [items]) for items in entries))
+            return [found for (found,) in alone]
+
+    def _in_thread(self, key: Hashable, entries: list[list[Any]]) -> Results:
         if self.models is None:
             return self._make(key, entries)
         with self.models:
             return self._timed(key, entries)
 
-    def _timed(self, key: Hashable, entries: list[list[Any]]) -> list[Sequence[Any] | Exception]:
+    def _timed(self, key: Hashable, entries: list[list[Any]]) -> Results:
         start = time.perf_counter()
         found = self._make(key, entries)
         self._took = sum(map(len, entries)), time.perf_counter() - start
         return found
 
-    def _make(self, key: Hashable, entries: list[list[Any]]) -> list[Sequence[Any] | Exception]:
+    def _make(self, key: Hashable, entries: list[list[Any]]) -> Results:
         """Of each entry its results, or why there are none."""
         try:
-            found = self.call(key, [item for items in entries for item in items])
+            return _parts(self.call(key, [item for items in entries for item in items]), entries)
         except Exception as e:
             if len(entries) == 1:
                 return [e]
             return [self._make(key, [items])[0] for items in entries]
-        ends = [0]
-        for items in entries:
-            ends.append(ends[-1] + len(items))
-        return [found[a:b] for a, b in itertools.pairwise(ends)]
 
     def _done(
         self,
         key: Hashable,
         futures: list[asyncio.Future[Sequence[Any]]],
-        work: "asyncio.Future[list[Sequence[Any] | Exception]]",
+        work: "asyncio.Future[Results]",
     ) -> None:
         self._running[key] -= 1
         if not self._running[key]:
             del self._running[key]
-        broken = work.exception()
+        broken = asyncio.CancelledError() if work.cancelled() else work.exception()
         _deliver(futures, [broken] * len(futures) if broken else work.result())
         self._go(key)
+
+
+def _parts(found: Sequence[Any], entries: list[list[Any]]) -> Results:
+    """Of each entry its results."""
+    ends = [0]
+    for items in entries:
+        ends.append(ends[-1] + len(items))
+    return [found[a:b] for a, b in itertools.pairwise(ends)]
 
 
 def _deliver(futures: list["asyncio.Future[Sequence[Any]]"], results: Sequence[Sequence[Any] | BaseException]) -> None:

@@ -12,8 +12,9 @@ from starlette.responses import Response
 from fedroute.service.access import Rate, Tokens
 from fedroute.service.audit import Audit, Line, QueryHash, now
 from fedroute.service.metrics import Metrics
+from fedroute.service.off_the_loop import off_the_loop
 from fedroute.service.refusal import Refusal
-from fedroute.service.request import Asked, body_of, off_the_loop, parsed
+from fedroute.service.request import Asked, body_of, parsed
 from fedroute.service.settings import Settings
 
 Read = Callable[[dict[str, Any], bool], Asked]

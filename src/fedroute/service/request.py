@@ -2,9 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.requests import Request
 
@@ -13,9 +12,6 @@ from fedroute.service.query_json import QueryJson
 from fedroute.service.refusal import Refusal, wrong
 from fedroute.service.serving import Query, Wish
 from fedroute.service.settings import Settings
-
-T = TypeVar("T")
-LONG = 1 << 16  # bytes beyond which a body is read by a thread of its own, so that others need not wait
 
 
 @dataclass(frozen=True)
@@ -47,11 +43,6 @@ async def body_of(request: Request, settings: Settings) -> bytes:
     except TimeoutError:
         raise Refusal(408, f"the body did not come within {settings.timeout:g} s", "send it at once") from None
     return b"".join(parts)
-
-
-async def off_the_loop(size: int, read: Callable[[], T]) -> T:
-    """What `read` returns, made by another thread where there is much to read."""
-    return await asyncio.to_thread(read) if size > LONG else read()
 
 
 def parsed(body: bytes) -> dict[str, Any]:

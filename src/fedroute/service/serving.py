@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor
@@ -17,15 +17,14 @@ from fedroute.errors import InputError
 from fedroute.federation.transport import Away, Late, Refused, TransportError
 from fedroute.router.guide import Guide
 from fedroute.router.router import Router
-from fedroute.service.answers import Answers, Local
+from fedroute.service.answers import Far, Local, Near
 from fedroute.service.batching import Batches
 from fedroute.service.query_json import Item, QueryJson
 from fedroute.service.refusal import Refusal
 
 MOST = 256  # queries of a pass
 CALLS = 4  # to one client at a time
-THREADS = 64  # that wait for clients
-LEAVING = 0.001  # seconds in which a question has left for a client
+LEAVING = 0.0003  # seconds in which a question has left for a client
 WORDS = {Away: "is away", Late: "did not answer in time", Refused: "refused"}
 
 
@@ -46,7 +45,7 @@ class Service:
     def __init__(
         self,
         guide: Guide | Callable[[], Guide | None],
-        answers: Answers,
+        answers: Near | Far,
         *,
         router: Router | None = None,
         size: Sequence[int] | None = None,
@@ -63,7 +62,6 @@ class Service:
         self._deciding = ThreadPoolExecutor(
             1, "fedroute-decide"
         )  # one pass at a time, and the next takes all that came
-        self._asking = ThreadPoolExecutor(THREADS, "fedroute-ask")
         # a model is one thread's at a time: weights are put into it while it runs
         models = Lock()
         self.decide = Batches(self._decided, self._deciding, most=MOST, told=self._told, models=models)
@@ -71,7 +69,7 @@ class Service:
         self.ask = (
             Batches(self._asked, self._deciding, most=MOST, models=models)
             if router
-            else Batches(self._asked, self._asking, most=MOST, at_once=CALLS)
+            else Batches(self._asked_afar, most=MOST, at_once=CALLS)
         )
 
     @classmethod
@@ -115,7 +113,6 @@ class Service:
     def close(self) -> None:
         """Ends the threads, once what they do is done."""
         self._deciding.shutdown()
-        self._asking.shutdown()
 
     # in threads
 
@@ -154,9 +151,17 @@ class Service:
     @torch.inference_mode()
     def _asked(self, key: tuple[str, float], queries: list[Query]) -> list[Tensor]:
         """(K,) probabilities for each query, by one client. Raises TransportError."""
-        client, timeout = key
-        p = self.answers.answer(client, self._encoded(queries), timeout).exp()
-        if tuple(p.shape) != (len(queries), len(self.guide().labels)) or bool(p.isnan().any()):
+        near = cast(Near, self.answers)
+        return self._probabilities(key[0], near.answer(key[0], self._encoded(queries)), len(queries))
+
+    async def _asked_afar(self, key: tuple[str, float], queries: list[Query]) -> list[Tensor]:
+        """The same of a client elsewhere."""
+        far = cast(Far, self.answers)
+        return self._probabilities(key[0], await far.answer(key[0], self._encoded(queries), key[1]), len(queries))
+
+    def _probabilities(self, client: str, told: Tensor, count: int) -> list[Tensor]:
+        p = told.exp()
+        if tuple(p.shape) != (count, len(self.guide().labels)) or bool(p.isnan().any()):
             raise Refused(f"{client} did not answer with the probabilities of {len(self.guide().labels)} labels")
         return list(p)
 
