@@ -16,7 +16,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 KEPT = 2
 TENSORS_A_FILE = 200_000  # the header of a safetensors file is limited to 100 MB
+CLIENTS, MOST_NAMED = "clients", 5
 SAMPLE_BYTES = 1 << 26  # of a federation's data that go into its fingerprint
 MEASURES = {"evaluate_every", "checkpoint_every", "alone"}  # parts of `training` that do not change the weights
 NAME = re.compile(r"\d{8,}-\d+")
@@ -100,7 +101,8 @@ def load_newest(
 def fingerprint(federation: "Federation", algorithm: "Algorithm", training: "Training", seed: int) -> dict[str, str]:
     """What decides the weights of a run, part by part, so that a checkpoint of another run is refused by naming it.
 
-    Of a federation whose rows hold more than 64 MB, evenly spaced rows are hashed. The engine is not part of it."""
+    Of a federation whose rows hold more than 64 MB, evenly spaced rows are hashed. The engine is not part of it.
+    CLIENTS decides nothing: it says whose rows are others, where those of the federation are."""
     f, task = federation, algorithm.task
     stride = max(1, f.x.numel() * f.x.element_size() // SAMPLE_BYTES)
     names = (f.clients, f.labels, f.columns) + ((f.newcomers,) if f.newcomers else ())
@@ -110,11 +112,22 @@ def fingerprint(federation: "Federation", algorithm: "Algorithm", training: "Tra
     own = {k.name: getattr(algorithm, k.name) for k in dataclasses.fields(algorithm) if k.name not in BY_TRAINING}
     return {
         "federation": f"{f.name}, {len(f.clients)} clients, {len(f.x)} rows, {data}",
+        CLIENTS: json.dumps(_by_client(f, stride), ensure_ascii=False),
         "model": f"{type(task.module).__name__}, {len(shapes)} tensors, {_hash([], repr((shapes, task.module)))}",
         "algorithm": f"{type(algorithm).__qualname__}({', '.join(f'{k}={v!r}' for k, v in own.items())})",
         **{f"training.{k}": json.dumps(v, sort_keys=True) for k, v in options.items()},
         "seed": str(seed),
     }
+
+
+def _by_client(f: "Federation", stride: int) -> dict[str, str]:
+    """client -> a hash of its own rows, of those of a table as they were read; {} where there are no rows here."""
+    rows = f.x if f.hashes is None else f.hashes
+    if not len(rows):
+        return {}
+    parts = zip(f.clients, f.train, f.validation, f.test, strict=True)
+    own = {c: torch.cat(p).sort().values for c, *p in parts}
+    return {c: _hash([rows[at if f.hashes is not None else at[::stride]], f.y[at]], "") for c, at in own.items()}
 
 
 def _hash(tensors: Iterable[Tensor], text: str) -> str:
@@ -233,11 +246,31 @@ def differences(was: Mapping[str, str], now: Mapping[str, str]) -> str:
     return words + (f"; and {len(differ) - 3} more" if len(differ) > 3 else "")
 
 
+def _whose(was: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Whose rows are others, where both say; "" where nobody's are."""
+    before, after = (json.loads(of.get(CLIENTS, "{}")) for of in (was, now))
+    if not before or not after:
+        return ""
+    changed = [c for c in after if c in before and before[c] != after[c]]
+    found = {"the rows of {} have changed": changed, "{} came": [c for c in after if c not in before],
+             "{} went": [c for c in before if c not in after]}  # fmt: skip
+    words = [text.format(_named(clients)) for text, clients in found.items() if clients]
+    return f" ({'; '.join(words)})" if words else ""
+
+
+def _named(clients: Sequence[str]) -> str:
+    more = f" and {len(clients) - MOST_NAMED} more" if len(clients) > MOST_NAMED else ""
+    return ", ".join(clients[:MOST_NAMED]) + more
+
+
 def _compare(path: Path, was: Mapping[str, str], now: Mapping[str, str] | None) -> None:
-    """Raises InputError naming what differs."""
-    if now is not None and (words := differences(was, now)):
+    """Raises InputError naming what differs, and whose data."""
+    if now is None:
+        return
+    deciding = ({k: v for k, v in of.items() if k != CLIENTS} for of in (was, now))
+    if words := differences(*deciding):
         raise InputError(
-            f"{path}: the checkpoint of another run: {words}. "
+            f"{path}: the checkpoint of another run: {words}{_whose(was, now)}. "
             "Resume with the data and config it was started with, or start anew in another folder"
         )
 

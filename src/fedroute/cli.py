@@ -86,7 +86,7 @@ def naming(file: Path) -> Iterator[None]:
     try:
         yield
     except InputError as e:
-        if re.match(r"(federation|model|algorithm|training|router|engine)\b", str(e)):
+        if re.match(r"(federation|model|algorithm|training|router|engine|seed)\b", str(e)):
             raise InputError(f"{file}: {e}") from e
         raise
 
@@ -253,7 +253,9 @@ def profile(
     federation: Annotated[str, typer.Argument(metavar="FEDERATION", help="A YAML file, or bundled:NAME.")],
     out: Annotated[Path | None, typer.Option(help="Also write the page here: a folder, or a file.html.")] = None,
     lang: Annotated[str, typer.Option(help="The language of words and page: en or zh.")] = "en",
-    seed: Annotated[int, typer.Option(help="Draws splits, and the rows that are looked at.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="Draws splits, and the rows that are looked at; by default that of the file.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """How the clients differ, how sure that is, and what is sick in their data."""
@@ -263,10 +265,13 @@ def profile(
     lang = language(lang)
     if out is not None:
         place(out, PROFILE)  # said before the work
-    from fedroute.data.load import load_federation
+    from fedroute.data.load import load_federation, read_seed, read_spec
     from fedroute.profile.profile import profile as profiled
 
-    loaded = load_federation(federation, seed)
+    with naming(Path(federation)):
+        spec, base = read_spec(federation)
+        seed = read_seed(federation, seed)
+        loaded = load_federation(spec, seed, base)
     for note in loaded.notes[:8]:  # such as images that cannot be read; the page and --json have all
         print(f"data: {note}", file=sys.stderr)
     found = profiled(loaded, seed).row()
@@ -300,7 +305,7 @@ def advise(
     from fedroute.advise.words import told as in_words
 
     interruptible()
-    with ProgressOnStderr() as p:
+    with ProgressOnStderr() as p, naming(Path(federation)):
         found = advise_job(federation, prove=prove, seeds=seeds, rounds=rounds, seed=seed, progress=p.show, log=p.say)
     show(found.row(), as_json, lambda: print(in_words(found, lang)))
     if out is not None:

@@ -231,7 +231,10 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise InputError(f"{path}: not there: name a config file (YAML)") from None
     except OSError as e:
-        raise InputError(f"{path}: not readable: {e.strerror}") from None
+        from fedroute.data.no_config import instead
+
+        words = instead(path) if path.is_dir() else f"not readable: {e.strerror}"
+        raise InputError(f"{path}: {words}") from None
     except UnicodeDecodeError as e:
         raise InputError(f"{path}: not a text file in UTF-8 (byte {e.start}): save it as UTF-8") from None
     except yaml.YAMLError as e:

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,10 +52,11 @@ def _free(path: Path) -> str:
 
 
 def write(path: Path, data: str | bytes) -> None:
-    """`path` gets this content at once: written beside it, synced, renamed over it.
+    """`path` gets this content at once: written beside it, synced, renamed over it. Of two threads that write the same
+    path the one that ends last stands.
 
     Raises RunFailed where the disk is full; `path` then is what it was."""
-    beside = path.with_name(f".{path.name}.writing")
+    beside = path.with_name(f".{path.name}.{threading.get_native_id()}.writing")
     with writing(path):
         try:
             with beside.open("wb") as f:

@@ -141,6 +141,57 @@ def test_changed_data_are_no_longer_the_same_run(tmp_path: Path, fedroute: Fedro
     said = fedroute("resume", tmp_path / "out")
     assert said.code == 2
     assert "the checkpoint of another run: federation was" in said.err
+    assert "(the rows of n have changed)" in said.err
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"south": "a row more"}, "the rows of south have changed"),
+        ({"south": "a value", "west": "a label"}, "the rows of south, west have changed"),
+        ({"north": "a gap"}, "the rows of north have changed"),
+        ({"west": "gone"}, "west went"),
+        ({"east": "new"}, "east came"),
+    ],
+)
+def test_whose_data_have_changed_is_said(
+    change: dict[str, str], words: str, tmp_path: Path, fedroute: Fedroute
+) -> None:
+    """Though the statistics by which every client's columns are scaled and filled change with them."""
+
+    def rows(client: str, what: str = "") -> str:
+        made = [
+            [client, str(20 + (7 * i + len(client)) % 50), "uvw"[i % 3], ("yes", "no")[i * i % 3 == 1]]
+            for i in range(30)
+        ]
+        if what == "a row more":
+            made.append([client, "99", "u", "yes"])
+        if what in ("a value", "a gap"):
+            made[3][1] = "1000" if what == "a value" else ""
+        if what == "a label":
+            made[3][3] = {"yes": "no", "no": "yes"}[made[3][3]]
+        made[5][1] = ""  # a gap that all fill by a median
+        return "".join(",".join(r) + "\n" for r in made)
+
+    def write(changed: dict[str, str]) -> None:
+        there = ["north", "south", "west", *(c for c, what in changed.items() if what == "new")]
+        told = "".join(rows(c, changed.get(c, "")) for c in there if changed.get(c) != "gone")
+        (tmp_path / "t.csv").write_text("office,age,ward,ill\n" + told)
+
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        "federation: {source: csv, path: t.csv, client: office, label: ill}\nmodel: linear\nalgorithm: fedavg\n"
+        "training: {rounds: 1, alone: false}\nengine: sequential\n"
+    )
+    write({})
+    assert fedroute("run", config, "--out", tmp_path / "out").code == 0
+    (tmp_path / "out" / "summary.json").unlink()
+    write(change)
+    said = fedroute("resume", tmp_path / "out")
+    assert said.code == 2
+    assert f" ({words}). Resume with the data" in said.err
+    write({})
+    assert fedroute("resume", tmp_path / "out").code == 0
 
 
 def test_options_by_name_are_checked_as_those_of_a_file(config: Path) -> None:

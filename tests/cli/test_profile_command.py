@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fedroute.advise.job import advise_job
 from tests.cli.conftest import Fedroute
 
 TABLE = """\
@@ -66,3 +67,89 @@ def test_a_page_that_cannot_be_written_is_said_before_the_work(
         assert "name another" in said.err.splitlines()[-1]
         assert "Traceback" not in said.err
         assert why == "cannot be used" or not said.out
+
+
+# what is given in the place of a config
+
+CONFIG_OF_A_HUB = "federation: {source: csv, label: ill}\nmodel: {name: mlp}\nalgorithm: fedavg\nhub: {sites: [a, b]}\n"
+
+
+@pytest.mark.parametrize("command", [("profile",), ("advise",), ("manifest",), ("tune", "--out", "study")])
+def test_the_config_of_a_hub_is_told_from_one_with_rows(
+    fedroute: Fedroute, tmp_path: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("hub.yaml").write_text(CONFIG_OF_A_HUB)
+    said = fedroute(command[0], "hub.yaml", *command[1:])
+    assert said.code == 2
+    assert said.err.startswith("fedroute: hub.yaml: federation: gives neither `path`")
+    assert "each site's DATA.yaml says where its rows lie: for rows that are here write a config with" in said.err
+    assert "not both" not in said.err
+    Path("hub.yaml").write_text("federation: {source: images, path: each site's own}\nmodel: cnn\nalgorithm: fedavg\n")
+    assert "each site's DATA.yaml" in fedroute(command[0], "hub.yaml", *command[1:]).err
+
+
+@pytest.mark.parametrize("command", ["profile", "advise", "manifest"])
+def test_of_a_folder_it_is_said_what_to_give(fedroute: Fedroute, tmp_path: Path, command: str) -> None:
+    def told(folder: Path) -> str:
+        said = fedroute(command, folder)
+        assert said.code == 2
+        assert said.err.startswith(f"fedroute: {folder}: is a folder")
+        return said.err
+
+    run, hub, data, pictures, empty = (tmp_path / n for n in ("run", "hub", "data", "pictures", "empty"))
+    for folder in (run, hub, data, pictures, empty):
+        folder.mkdir()
+    (run / "config.yaml").write_text(TABLE)
+    (run / "broken.yaml").write_text("a: [")
+    assert f"such as {run / 'config.yaml'}" in told(run)
+    (hub / "federation.yaml").write_text(CONFIG_OF_A_HUB)
+    assert "DATA.yaml says where its rows lie" in told(hub)
+    (data / "north.csv").write_text("a,b\n")
+    assert f"`federation: {{source: csv, paths: {data / '*.csv'}, label: COLUMN}}`" in told(data)
+    (pictures / "a" / "cat").mkdir(parents=True)
+    (pictures / "a" / "cat" / "1.PNG").touch()
+    assert f"`federation: {{source: images, path: {pictures}}}`" in told(pictures)
+    assert "give a YAML file or bundled:digits" in told(empty)
+
+
+@pytest.mark.parametrize("content", [b"site,age,ill\na,1,yes\n", b"\xff\xfe\x00", b"a: [\n"])
+def test_of_a_file_of_data_it_is_said_what_to_write(fedroute: Fedroute, tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "visits.csv.gz"
+    file.write_bytes(content)
+    for command in ("profile", "advise"):
+        said = fedroute(command, file)
+        assert said.code == 2
+        assert f"`federation: {{source: csv, path: {file}, client: COLUMN, label: COLUMN}}`" in said.err
+
+
+# seeds
+
+
+def test_profile_and_advise_look_by_the_same_seed(fedroute: Fedroute, tmp_path: Path) -> None:
+    """That of the file, unless another is asked for; it shows in the splits, and so in the profile."""
+    lines = [f"{'abc'[i % 3]},{(i * 37) % 101}.5,{(i * 31) % 11},{('yes', 'no')[i * i % 5 < 2]}" for i in range(240)]
+    (tmp_path / "rows.csv").write_text("site,age,dose,ill\n" + "\n".join(lines))
+    file = tmp_path / "f.yaml"
+
+    def profiled(*words: str) -> object:
+        said = fedroute("profile", file, "--json", *words)
+        assert said.code == 0, said.err
+        return json.loads(said.out)
+
+    file.write_text(TABLE)
+    plain = profiled()
+    for model in ("", "model: {name: mlp}\n"):
+        file.write_text(TABLE + model + "seed: 7\n")
+        assert profiled() == json.loads(json.dumps(advise_job(str(file)).profile))
+        assert profiled("--seed", "3") == json.loads(json.dumps(advise_job(str(file), seed=3).profile))
+        assert profiled("--seed", "0") == plain != profiled() != profiled("--seed", "3")
+
+
+@pytest.mark.parametrize("command", ["profile", "advise"])
+def test_a_seed_that_is_none_is_said(fedroute: Fedroute, tmp_path: Path, command: str) -> None:
+    (tmp_path / "f.yaml").write_text(TABLE + "seed: soon\n")
+    said = fedroute(command, tmp_path / "f.yaml")
+    assert said.code == 2
+    assert "f.yaml: seed: 'soon' is no whole number" in said.err
+    assert "seed: -1 is no whole number" in fedroute(command, "bundled:digits", "--seed=-1").err

@@ -1,5 +1,6 @@
 """`fedroute route`: from a run directory and a file, and nothing else, to client, answer, reason and runner-up."""
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -129,14 +130,27 @@ def test_a_name_never_seen_is_routed_and_said(route: Fedroute) -> None:
     assert "column 'kind': 1 value that no client had in training, such as 'zz'" in said.err
 
 
+def test_a_row_without_values_is_not_told_two_things(route: Fedroute) -> None:
+    """The note holds where nobody fits, as the reason then says, and where somebody does."""
+    said = route("q.csv", "age,dose,kind\n,,\n80,5.5,a\n", "--json")
+    assert said.code == 0
+    assert (
+        "row 1: no value is given; where a client is found for it all the same, it answers as to an average" in said.err
+    )
+    assert "what is answered" not in said.err
+    assert "row 2" not in said.err
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
         ("q.csv", "age,kind\n80,a\n", ["q.csv: no column 'dose'", "a query has the columns age, dose, kind"]),
         ("q.csv", "age,doze,kind\n80,1,a\n", ["did you mean 'doze'"]),
         ("q.csv", "age,dose,kind\n80,much,a\n", ["column 'dose', row 1: 'much' is not a number", "the cell empty"]),
-        ("q.csv", "age,dose,kind\n", ["q.csv", "no rows"]),
-        ("q.csv", "", ["q.csv: is empty"]),
+        ("q.csv", "age,dose,kind\n", ["q.csv: has column names and no rows; give a line of column names and a row "]),
+        ("q.csv", "", ["q.csv: is empty; give a line of column names and a row for each query"]),
+        ("q.csv.gz", gzip.compress(b"\n \n"), ["q.csv.gz: is empty; give a line of column names and a row "]),
+        ("q.csv", "age,dose,dose\n1,2,3\n", ["q.csv: two columns are called 'dose'; rename one\n"]),
         ("q.csv", b"\xff\xfe\xfa", ["q.csv"]),
         ("q.parquet", "nonsense", ["q.parquet: cannot be read as Parquet"]),
         ("q.npz", "nonsense", ["q.npz: the models were trained on a table; give CSV or Parquet"]),
@@ -150,6 +164,8 @@ def test_a_wrong_file_is_exit_2_with_file_column_and_mend(
     assert said.out == ""
     for word in words:
         assert word in said.err
+    for of_a_config in ("leave the client out", "`columns:", "`encoding:"):
+        assert of_a_config not in said.err
     assert "Traceback" not in said.err
     assert all(line.startswith("fedroute: ") for line in said.err.splitlines())
 

@@ -1,5 +1,6 @@
 """A gallery of tables as they come: what is understood, what is refused, and with which words."""
 
+import datetime
 import gzip
 import math
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from fedroute.data.federation import Federation
 from fedroute.data.load import load_federation
 from fedroute.data.table import TableSchema
 from fedroute.errors import InputError
+from fedroute.profile.dates import date_columns
 
 pa = pytest.importorskip("pyarrow")
 
@@ -308,6 +310,9 @@ TIMES = [
     ("2024/02/05", "2023/03/04"),
     ("20240205", "20230304"),
     ("2024-02-05 10:30:00", "2024-02-05 10:29:59"),
+    ("2024/02/05 10:30:00", "2024/02/05 10:29:59"),
+    ("2024-02-05T10:30:00Z", "2024-02-05T10:29:59Z"),
+    ("2024-02-05T10:30:00+01:00", "2024-02-05T10:30:00+02:00"),
 ]
 
 
@@ -324,8 +329,32 @@ def test_identifiers_and_dates_are_not_used_unless_named(load: Load) -> None:
     )
     fed = load({"a.csv": text})
     assert fed.columns == ("v",)
-    assert sum("looks like an identifier" in n for n in fed.notes) == 3
+    assert sum("looks like an identifier" in n for n in fed.notes) == 2
     assert load({"a.csv": text}, features=["patient_id", "v"]).columns == ("patient_id", "v")
+
+
+@pytest.mark.parametrize(
+    "spelt",
+    ["{0:%Y-%m-%d}", "{0:%Y-%m-%d %H:%M:%S}", "{0:%Y-%m-%dT%H:%M:%SZ}", "{0:%Y/%m/%d}", "{0:%d.%m.%Y %H:%M}"],
+)
+def test_a_column_of_dates_is_called_that_and_the_mend_mends(load: Load, spelt: str) -> None:
+    """Each of them another day: as an identifier would be."""
+    first = datetime.datetime(2024, 1, 1, 8, 30)
+
+    def written(odd: str = "") -> str:
+        days = [spelt.format(first + i * datetime.timedelta(days=3)) for i in range(40)]
+        return "seen,v,ill\n" + "".join(
+            f"{odd if odd and i > 30 else d},{i % 5},{'yn'[i % 2]}\n" for i, d in enumerate(days)
+        )
+
+    fed = load({"a.csv": written()})
+    (note,) = [n for n in fed.notes if "seen" in n]
+    assert note == "column seen holds dates: not used (`time: seen` if it is the time of a row, else `drop: [seen]`)"
+    assert date_columns(fed) == ("seen",)
+    assert load({"a.csv": written()}, time="seen").time is not None
+    assert not [n for n in load({"a.csv": written()}, drop=["seen"]).notes if "seen" in n]
+    names = "seen,v,ill\n" + "".join(f"visit {i},{i % 5},{'yn'[i % 2]}\n" for i in range(40))
+    assert any("seen looks like an identifier" in n for n in load({"a.csv": names}).notes)
 
 
 def test_codes_with_zeros_in_front_are_names_and_declared_numbers_too(load: Load) -> None:

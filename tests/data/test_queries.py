@@ -126,6 +126,11 @@ def test_a_column_that_is_filled_in_training_is_filled_in_a_query(folder: Path) 
     x, notes = read_queries(folder / "q.csv", form, spec)
     assert torch.equal(x, read_queries(folder / "gap.csv", form, spec)[0])
     assert "no column chol: taken as missing" in notes[0]
+    assert form.table
+    assert form.table.optional  # so that a gateway, which has no config, does so too
+    plain = form_of(folder)[1].table
+    assert plain
+    assert not plain.optional
 
 
 IMAGES = QueryForm(shape=(1, 4, 4), whole=True)

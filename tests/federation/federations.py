@@ -1,7 +1,9 @@
 """Federations of real processes for tests: a hub and sites with certificates of their own, on this machine."""
 
+import contextlib
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -27,13 +29,25 @@ CONFIG = {
 }  # fmt: skip
 
 
+_given, _draw = set[int](), random.SystemRandom()
+_from = 10_000 + 1000 * (
+    int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 20
+)  # each process of the tests has its own
+
+
 def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+    """A port that nobody listens at, given once, and from below those that connections get by themselves: until it is
+    listened at nobody takes it by chance."""
+    while True:
+        port = _draw.randrange(_from, _from + 1000)
+        with socket.socket() as s, contextlib.suppress(OSError):
+            if port not in _given:
+                s.bind(("127.0.0.1", port))
+                _given.add(port)
+                return port
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 60.0) -> Any:
+def wait_for(what: Callable[[], Any], seconds: float = 120.0) -> Any:
     """The first true answer of `what`; a hub that is starting may not listen yet."""
     end = time.monotonic() + seconds
     while True:
@@ -114,7 +128,7 @@ class Real:
     def here(self, *names: str) -> None:
         wait_for(lambda: set(names) <= set(self.nodes()))
 
-    def call(self, node: str, method: str, timeout: float = 20.0, **payload: Any) -> dict[str, Any]:
+    def call(self, node: str, method: str, timeout: float = 120.0, **payload: Any) -> dict[str, Any]:
         return ask(
             self.hub.root / "control", do="call", node=node, method=method, payload=packed(payload), timeout=timeout
         )

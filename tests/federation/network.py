@@ -48,6 +48,7 @@ class Link:
         self.up = self.down = 0
         self._ends, self._draw, self._order = {site: hub, hub: site}, random.Random(seed), count()
         self._site, self._due, self._free = site, list[tuple[float, int, int, bytes]](), {site: 0.0, hub: 0.0}
+        self._seen = dict[bytes, tuple[int, list[tuple[int, int]]]]()  # each way of a connection: start, what passed
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._forward, daemon=True)
         self._thread.start()
@@ -83,7 +84,7 @@ class Link:
                 self._take(end, packet)
 
     def _take(self, end: int, packet: bytes) -> None:
-        data = _tcp_bytes(packet)
+        data = self._new(packet)
         self.up, self.down = self.up + data * (end == self._site), self.down + data * (end != self._site)
         if not self.whole or self._draw.random() < self.loss:
             return
@@ -91,6 +92,29 @@ class Link:
         if self.rate:
             at = self._free[end] = max(at, self._free[end]) + len(packet) / self.rate
         heapq.heappush(self._due, (at + self.delay, next(self._order), self._ends[end], packet))
+
+    def _new(self, packet: bytes) -> int:
+        """The data in an IPv4 packet of TCP that no packet before it had; of anything else 0."""
+        if len(packet) < 40 or packet[0] >> 4 != 4 or packet[9] != 6:
+            return 0
+        head = (packet[0] & 15) * 4
+        way, number = packet[12:20] + packet[head : head + 4], int.from_bytes(packet[head + 4 : head + 8], "big")
+        if packet[head + 13] & 2:  # SYN: the connection begins
+            self._seen[way] = number + 1, []
+        data = int.from_bytes(packet[2:4], "big") - head - (packet[head + 12] >> 4) * 4
+        if data <= 0 or way not in self._seen:
+            return max(0, data)
+        first, seen = self._seen[way]
+        a = (number - first) % 2**32  # numbers begin anew after the last
+        b, apart = a + data, list[tuple[int, int]]()
+        new = data - sum(max(0, min(b, d) - max(a, c)) for c, d in seen)
+        for c, d in seen:
+            if d < a or c > b:
+                apart.append((c, d))
+            else:
+                a, b = min(a, c), max(b, d)
+        self._seen[way] = first, [*apart, (a, b)]
+        return new
 
 
 class Network:
@@ -159,14 +183,6 @@ class Network:
         self._in(name, "addr", "add", address, "dev", device)
         self._in(name, "link", "set", device, "up", "mtu", "1400")
         return found[0]
-
-
-def _tcp_bytes(packet: bytes) -> int:
-    """The data in an IPv4 packet of TCP; of anything else 0."""
-    if len(packet) < 40 or packet[0] >> 4 != 4 or packet[9] != 6:
-        return 0
-    head = (packet[0] & 15) * 4
-    return max(0, int.from_bytes(packet[2:4], "big") - head - (packet[head + 12] >> 4) * 4)
 
 
 def _ip(*words: str) -> None:

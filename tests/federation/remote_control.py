@@ -70,11 +70,13 @@ def serve(folder: Path, transport: Transport, stop: threading.Event, say: SAY) -
 def ask(path: Path, **what: Any) -> dict[str, Any]:
     """The other end of `serve`."""
     with socket.socket(socket.AF_UNIX) as s:
-        s.settimeout(60)
+        s.settimeout(300)
         s.connect(str(path))
         s.sendall(json.dumps(what).encode() + b"\n")
         with s.makefile("rb") as f:
-            found: dict[str, Any] = json.loads(f.readline())
+            if not (line := f.readline()):
+                raise ConnectionResetError("it ended in the middle of its answer")
+            found: dict[str, Any] = json.loads(line)
             return found
 
 

@@ -152,6 +152,7 @@ def rows(n: int, **columns: Any) -> dict[str, list[Any]]:
         ({"features": ["ward", "age"]}, {"ward": lambda i: f"w{i % 3}", "more": lambda i: i}),
         ({"drop": ["more"], "newcomers": ["south"]}, {"more": lambda i: f"text {i}"}),
         ({"newcomers": 0.3, "split": {"validation": 0, "test": 0.5}}, {}),
+        ({"missing_columns": "fill"}, {}),
         ({}, {"when": lambda i: f"2024-01-{1 + i % 9:02}"}),
     ],
 )  # fmt: skip
@@ -293,6 +294,9 @@ def test_what_does_not_fit_is_said_at_once(tmp_path: Path) -> None:
         ({"label": "ill", "shift": {"method": "hue"}}, {"a": {}, "b": {}}, "federation.shift: is for simulations"),
         ({"label": "ill"}, {"a": {"visit_id": lambda i: i}, "b": {"visit_id": lambda i: i}},
          r"column 'visit_id' may be an identifier: .* at a, b, .*drop: \[visit_id\]"),
+        ({"label": "ill"},
+         {"a": {"seen": lambda i: f"2024-01-{i + 1:02}"}, "b": {"seen": lambda i: f"2024-01-{i + 9:02}"}},
+         r"column 'seen' holds dates: .* at a, b, .*`time: seen` if it is the time of a row, `drop: \[seen\]`"),
     ],
 )  # fmt: skip
 def test_refused(tmp_path: Path, spec: dict[str, Any], tables: dict[str, Any], says: str) -> None:

@@ -123,7 +123,7 @@ def links(far: Far) -> Iterator[dict[str, Link]]:
         link.mend()
 
 
-def until(what: Callable[[], bool], seconds: float = 120.0) -> None:
+def until(what: Callable[[], bool], seconds: float = 300.0) -> None:
     wait_for(what, seconds)
 
 
@@ -179,7 +179,7 @@ def test_a_cut_of_twenty_seconds_in_the_middle_of_a_transfer_changes_nothing(far
 
 
 def test_a_site_ten_times_slower_than_the_deadline_is_left_out_and_named(far: Far, links: dict[str, Link]) -> None:
-    deadline, rounds = 4.0, 4
+    deadline, rounds = 10.0, 3
     config = made("fedavg", {"deadline": deadline, "chunk": 1 << 15}, model=LARGE, rounds=rounds, quorum=0.5)
     far.begin(config)
     links["east"].rate = 2 * 275_000 / (10 * deadline)
@@ -189,11 +189,11 @@ def test_a_site_ten_times_slower_than_the_deadline_is_left_out_and_named(far: Fa
         before = time.monotonic()
         until(lambda r=r: far.round() >= r)  # type: ignore[misc]
         took.append(time.monotonic() - before)
-    assert max(took) < deadline + 10
+    assert max(took) < 5 * deadline
     links["east"].rate = None
     summary = far.ended()
     late = [q for q in summary["quarantined"] if q["client"] == "east"]
     assert len(late) >= 2
     assert {q["client"] for q in summary["quarantined"]} == {"east"}
-    assert all(q["reason"] == "no answer within 4 s" for q in late)
+    assert all(q["reason"] == f"no answer within {deadline:g} s" for q in late)
     assert summary["void_rounds"] == []

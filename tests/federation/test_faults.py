@@ -14,9 +14,11 @@ from fedroute.federation import wire
 from fedroute.federation.site import Site
 from fedroute.federation.transport import Payload, Refused
 from fedroute.tree import Tree, tree_map
+from tests.federation.federations import wait_for
+from tests.federation.lateness import Only
 from tests.federation.whole import Whole, config
 
-DEADLINE = 1.5
+DEADLINE = 1.0
 Twist = Callable[[Payload], Payload]
 
 
@@ -137,13 +139,6 @@ def test_a_hub_that_sends_what_it_must_not_is_refused(tmp_path: Path) -> None:
             site(method, {"server": b"", "id": "x"})
 
 
-def lasting(whole: Whole) -> tuple[dict[str, Any], float]:
-    hub = {"deadline": DEADLINE, "away": 0.3, "answer_timeout": 5.0}
-    began = time.monotonic()
-    found = whole.hub(config(hub=hub, **QUICK)).run()
-    return found, time.monotonic() - began
-
-
 def gone_while_training(whole: Whole, client: str) -> None:
     site = whole.sites[client]
 
@@ -166,67 +161,76 @@ def test_a_site_killed_in_mid_round_is_left_out_and_nobody_waits_long(tmp_path: 
         whole.network.plug("north", whole.sites["north"])
 
     hub.progress = came_back
-    began = time.monotonic()
-    found = hub.run()
-    assert time.monotonic() - began < 60  # and not the 600 of the deadline
-    (q,) = found["quarantined"]
+    (q,) = hub.run()["quarantined"]
     assert (q["round"], q["client"]) == (1, "north")
     assert "its connection has been gone for" in q["reason"]
 
 
 def test_a_site_that_came_back_is_waited_for_while_it_trains(tmp_path: Path) -> None:
-    """The connection breaks for less than `away`, and then the site takes longer than that to train."""
-    whole = Whole(tmp_path)
-    site = whole.sites["north"]
+    """The connection breaks, and is back before the others are done; then the site takes longer than `away` to
+    train."""
+    whole, back = Whole(tmp_path), threading.Event()
 
-    def through(method: str, payload: Payload) -> Payload:
-        if method == "train" and payload["round"] == 0:
-            time.sleep(1.0)
-        return site(method, payload)
+    def through(client: str, site: Site) -> Callable[[str, Payload], Payload]:
+        def answer(method: str, payload: Payload) -> Payload:
+            if method == "train" and payload["round"] == 0:
+                if client == "north":
+                    back.set()
+                    time.sleep(1.0)
+                elif client == "east":
+                    assert back.wait(60)
+            return site(method, payload)
 
-    whole.network.plug("north", through)
+        return answer
+
+    for client, site in whole.sites.items():
+        whole.network.plug(client, through(client, site))
     whole.network.cut("north", "train", back=0.1)
     found = whole.hub(config(hub={"away": 0.4}, **QUICK)).run()
     assert found["quarantined"] == []
 
 
-def test_a_site_slower_than_the_deadline_is_left_out_and_told_to_stop(tmp_path: Path) -> None:
-    whole = Whole(tmp_path)
+def test_a_site_slower_than_the_deadline_is_left_out_and_told_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, ended = Whole(tmp_path), threading.Event()
+    Only(monkeypatch, "north")
     site = whole.sites["north"]
 
     def slow(method: str, payload: Payload) -> Payload:
         if method == "train":
-            time.sleep(DEADLINE + 1)
+            ended.wait(600)  # who waited for it would hear of no round before
         return site(method, payload)
 
     whole.network.plug("north", slow)
-    found, seconds = lasting(whole)
-    assert {q["client"] for q in found["quarantined"]} == {"north"}
-    assert found["quarantined"][0]["reason"] == "no answer within 1.5 s"
+    hub = {"deadline": DEADLINE, "away": 0.3}
+    found = whole.hub(config(hub=hub, **QUICK)).run()
+    ended.set()
+    assert [(q["round"], q["client"]) for q in found["quarantined"]] == [(1, "north"), (2, "north")]
+    assert {q["reason"] for q in found["quarantined"]} == {f"no answer within {DEADLINE:g} s"}
     assert found["void_rounds"] == []
+    wait_for(lambda: whole.network.calls["north", "cancel"] >= 2)  # each is told by a thread of its own
     assert whole.network.calls["north", "cancel"] == 2
-    assert seconds < 2 * (DEADLINE + 10)
 
 
-def test_a_site_that_freezes_holds_nobody_up_longer_than_the_deadline_nor_the_end(tmp_path: Path) -> None:
+def test_a_site_that_freezes_holds_nobody_up_longer_than_the_deadline_nor_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It answers nothing any more, and its connection stays."""
-    whole, thaw = Whole(tmp_path), threading.Event()
+    whole, thaw, only = Whole(tmp_path), threading.Event(), Only(monkeypatch)
     site = whole.sites["north"]
 
     def frozen(method: str, payload: Payload) -> Payload:
         if method in ("train", "cancel", "judge", "alone", "hash", "serve"):
-            thaw.wait(120)
+            only.names.add("north")
+            thaw.wait(600)
         return site(method, payload)
 
     whole.network.plug("north", frozen)
-    took: list[float] = []
-    hub = whole.hub(config(hub={"deadline": 1.0, "wait": 2.5, "answer_timeout": 1.0}, rounds=2))
-    hub.progress = lambda phase, done, rounds, line: took.append(time.monotonic())
-    began = time.monotonic()
-    found = hub.run()
+    found = whole.hub(config(hub={"deadline": 1.0, "wait": 2.5, "answer_timeout": 1.0}, rounds=2)).run()
+    assert not thaw.is_set()
     thaw.set()
-    assert {q["client"] for q in found["quarantined"]} == {"north"}
-    assert max(b - a for a, b in zip([began, *took], took, strict=False)) < 1.0 + 10
+    assert [(q["round"], q["client"]) for q in found["quarantined"]] == [(1, "north"), (2, "north")]
     assert list(found["hub"]["silent"]) == ["north"]
     assert sorted(found["weights_sha256"]["clients"]) == ["east", "south", "west"]
     assert [c["name"] for c in found["clients"]] == ["east", "south", "west"]
@@ -237,14 +241,14 @@ def test_where_nobody_answers_well_the_rounds_are_void_and_nothing_changes(tmp_p
     whole = Whole(tmp_path)
     for client in list(whole.sites):
         twisted(whole, client, "train", tree(nan))
-    found, _ = lasting(whole)
+    found = whole.hub(config(**QUICK)).run()
     assert found["void_rounds"] == [1, 2]
     assert len(found["quarantined"]) == 8
     (tmp_path / "other").mkdir()
     never = Whole(tmp_path / "other")
     for client in list(never.sites):
         twisted(never, client, "train", refused)
-    assert lasting(never)[0]["weights_sha256"] == found["weights_sha256"]
+    assert never.hub(config(**QUICK)).run()["weights_sha256"] == found["weights_sha256"]
 
 
 def test_what_is_the_same_each_round_is_said_once_and_how_often_at_the_end(tmp_path: Path) -> None:

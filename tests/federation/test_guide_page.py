@@ -34,10 +34,12 @@ def text() -> str:
 
 def run(line: str, folder: Path) -> str:
     words = shlex.split(line)
+    if words[:3] in (["fedroute", "hub", "start"], ["fedroute", "site", "start"]):
+        words += ["--wait", "300"]  # on a machine that is busy with something else, too
     if words[0] == "fedroute":
         words[:1] = [sys.executable, "-c", "from fedroute.cli import main; main()"]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "NO_COLOR": "1"}
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=180)
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}\n{logs(folder)}"
     return done.stdout
 

@@ -15,6 +15,7 @@ from fedroute.errors import InputError, RunFailed
 from fedroute.federation import wire
 from fedroute.federation.hub import Hub
 from fedroute.federation.transport import Payload, Refused
+from tests.federation.federations import wait_for
 from tests.federation.whole import ROWS, Whole, config
 
 CASES: dict[str, dict[str, Any]] = {
@@ -96,15 +97,15 @@ def test_sites_answer_queries_afterwards_and_after_a_restart(tmp_path: Path) -> 
     whole.hub(config({"name": "pfedme", "private": ["norm"]})).run()
     columns = len(json.loads((tmp_path / "run" / "summary.json").read_text())["federation"]["columns"])
     x = wire.plain_bytes("x", torch.randn(5, columns))
-    reply = whole.network.call("east", "query", {"x": x}, 10)
+    reply = whole.network.call("east", "query", {"x": x}, 60)
     p = wire.plain(bytes(reply["p"]), "p")  # type: ignore[arg-type]
     assert p.shape == (5, 2)
     assert p.dtype == torch.float64
     assert torch.allclose(p.exp().sum(1), torch.ones(5, dtype=torch.float64))
-    other = wire.plain(bytes(whole.network.call("west", "query", {"x": x}, 10)["p"]), "p")  # type: ignore[arg-type]
+    other = wire.plain(bytes(whole.network.call("west", "query", {"x": x}, 60)["p"]), "p")  # type: ignore[arg-type]
     assert not torch.equal(p, other)  # each by its own model
     whole.restart("east")
-    assert wire.plain(bytes(whole.network.call("east", "query", {"x": x}, 10)["p"]), "p").equal(p)  # type: ignore[arg-type]
+    assert wire.plain(bytes(whole.network.call("east", "query", {"x": x}, 60)["p"]), "p").equal(p)  # type: ignore[arg-type]
     for wrong, why in {
         b"x": "not safetensors",
         wire.plain_bytes("y", torch.zeros(1, columns)): "one tensor",
@@ -113,7 +114,7 @@ def test_sites_answer_queries_afterwards_and_after_a_restart(tmp_path: Path) -> 
         wire.plain_bytes("x", torch.full((1, columns), torch.nan)): "NaN",
     }.items():
         with pytest.raises(Refused, match=why):
-            whole.network.call("east", "query", {"x": wrong}, 10)
+            whole.network.call("east", "query", {"x": wrong}, 60)
 
 
 def test_what_is_quick_is_answered_while_a_site_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +124,7 @@ def test_what_is_quick_is_answered_while_a_site_trains(tmp_path: Path, monkeypat
 
     def held(*args: Any) -> Any:
         inside.set()
-        go.wait(60)
+        go.wait(600)
         return answer(*args)
 
     monkeypatch.setattr("fedroute.federation.trainer.answer", held)
@@ -155,23 +156,25 @@ def test_what_is_quick_is_answered_while_a_site_trains(tmp_path: Path, monkeypat
 def test_nothing_is_told_before_the_owner_accepts(tmp_path: Path) -> None:
     whole = Whole(tmp_path)
     whole.restart("north", accept="")
-    hub = whole.hub(config(hub={"wait": 0.5}))
+    hub = whole.hub(config())
     done: list[dict[str, Any]] = []
     running = threading.Thread(target=lambda: done.append(hub.run()), daemon=True)
     running.start()
-    while not any("waiting for its owner" in text for text in whole.said):
-        assert running.is_alive()
-        time.sleep(0.05)
-    assert [s["client"] for s in hub.status()["sites"] if "has not accepted yet" in s["words"]] == ["north"]
-    time.sleep(2 * 0.5)  # owners read in their own time: hub.wait is for machines
+    wait_for(lambda: any("waiting for its owner" in text for text in whole.said) or not running.is_alive())
+    wait_for(lambda: [s["client"] for s in hub.status()["sites"] if "has not accepted yet" in s["words"]] == ["north"])
+    sites = hub._standing.sites
+    assert sites
+    sites.spec, usual = sites.spec.model_copy(update={"wait": 0.1}), sites.spec
+    time.sleep(1.0)  # owners read in their own time: hub.wait is for machines
     assert running.is_alive()
+    sites.spec = usual
     for method in ("train", "judge", "hash", "statistics", "get", "query"):
         with pytest.raises(Refused, match="owner has not accepted"):
             whole.sites["north"](method, {"asked": "{}"})
     manifest = json.loads((tmp_path / "north" / "manifest.json").read_text())
     assert any("waiting for its owner" in text and manifest["sha256"] in text for text in whole.said)
     (tmp_path / "north" / "accepted").write_text(manifest["sha256"] + "\n")
-    running.join(120)
+    running.join(600)
     assert done[0]["rounds"] == 3  # it has gone on by itself
     assert {s["words"] for s in hub.status()["sites"]} == {""}
     again = whole.hub(config())

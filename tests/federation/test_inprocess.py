@@ -55,9 +55,11 @@ def test_a_call_ends_at_once_when_the_site_goes() -> None:
     net = InProcess({"a": site})
     net.on_change(lambda node, here: seen.append((node, here)))
     net.start()
-    threading.Thread(target=gone, daemon=True).start()
+    going = threading.Thread(target=gone, daemon=True)
+    going.start()
     with pytest.raises(Away, match="broke"):
         net.call("a", "train", {}, 600)
+    going.join(60)  # it has told of it
     assert net.nodes() == ()
     net.plug("a")
     go.set()

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from fedroute.federation.hub import Hub
 from fedroute.federation.inprocess import InProcess
 from fedroute.federation.transport import Refused
 from fedroute.router.guide import Guide
+from tests.federation.federations import wait_for
 from tests.federation.whole import ROWS, Whole, config, rows_of, write_table
 
 PRIVATE = {"name": "pfedme", "private": ["norm"]}
@@ -29,18 +29,12 @@ def newcomer(whole: Whole, accept: str = "any") -> None:
     whole.network.plug("young", whole.site("young", accept))
 
 
-def wait_for(what: Any, seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def test_a_site_that_comes_while_others_train_is_let_in_at_the_end(tmp_path: Path) -> None:
     whole, made = Whole(tmp_path), config(PRIVATE, rounds=3)
     hub = whole.hub(made)
     hub.progress = lambda phase, done, rounds, line: newcomer(whole) if (phase, done) == ("train", 2) else None
     found = hub.run()
+    wait_for(lambda: "young" in hub.clients())  # it may be let in by a thread that began before the end
     assert found["weights_sha256"] == whole.simulated(made)["weights_sha256"]  # it changed nothing
     joined = json.loads((tmp_path / "run" / "joined.json").read_text())["young"]
     assert joined["entry"]["newcomer"] is True

@@ -16,6 +16,8 @@ from fedroute.federation.simulated import Simulated
 from fedroute.federation.transport import Payload
 from fedroute.rounds import State, prepare, run_round, start, work_of_round
 from fedroute.weighting import Weighting
+from tests.federation.federations import wait_for
+from tests.federation.lateness import Only
 
 # one step of gradient descent on h/2 (w - a)^2 with h = 1, lr = 1/2: the change is (a - w) / 2
 F, TASK = quadratics([1.0, 1.0], [4.0, 8.0])
@@ -24,20 +26,17 @@ ALG = prepare(make("fedavg"), TASK, T)
 
 
 class Rounds:
-    """Client c01 trains when it is told to, and not before."""
+    """Client c01 trains when it is told to, and not before; until then only c01 can be late."""
 
-    def __init__(self, late: Any, training: Training = T) -> None:
+    def __init__(self, late: Any, monkeypatch: pytest.MonkeyPatch, training: Training = T) -> None:
         self.simulated, self.go, self.t = Simulated(ALG, F), threading.Event(), training
-        self.answered, self.said = threading.Event(), list[str]()
+        self.said, self.only = list[str](), Only(monkeypatch, "c01")
         site, form = self.simulated.trainers[1], self.simulated.trainers[0].form.update
 
         def slow(method: str, payload: Payload) -> Payload:
             if method == "train":
-                self.go.wait(30)
-            reply = site(method, payload)
-            if method == "train":
-                self.answered.set()
-            return reply
+                self.go.wait(600)
+            return site(method, payload)
 
         self.simulated.network.plug("c01", slow)
         self.engine = Transported(
@@ -56,14 +55,20 @@ class Rounds:
         self.state = run_round(ALG, self.engine, F, self.t, state, work, self.said.append)
         return self.state
 
+    def let_go(self) -> None:
+        """Ends when what c01 still works on has come."""
+        self.go.set()
+        wait_for(lambda: all(asked.answer for asked in self.engine.stale.values()))
+        self.only.names.clear()
+
     @property
     def w(self) -> float:
         return float(self.state.server["w"]["weight"])
 
 
 @pytest.fixture
-def using() -> Iterator[Rounds]:
-    made = Rounds("use")
+def using(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rounds]:
+    made = Rounds("use", monkeypatch)
     yield made
     made.go.set()
     made.engine.close()
@@ -77,8 +82,7 @@ def test_a_late_answer_counts_in_the_first_round_after_it_came_and_less(using: R
     using.round()
     assert using.w == 3.0  # 2 + (4 - 2) / 2
     assert using.state.quarantined[-1].reason == "no answer: still at work on round 1"
-    using.go.set()
-    assert using.answered.wait(30)
+    using.let_go()
     using.round()
     # c00 sends (4 - 3) / 2, c01 what it began in round 1, (8 - 0) / 2, two rounds late: it counts 3^-1/2 times
     s = 3**-0.5
@@ -93,19 +97,18 @@ def test_a_late_answer_counts_in_the_first_round_after_it_came_and_less(using: R
 
 def test_a_late_one_is_not_waited_for_and_not_asked_again(using: Rounds) -> None:
     using.round()
-    calls = using.simulated.network.calls["c01", "train"]
+    wait_for(lambda: using.simulated.network.calls["c01", "train"])
     using.round()
     using.round()
-    assert using.simulated.network.calls["c01", "train"] == calls == 1
+    assert using.simulated.network.calls["c01", "train"] == 1
     assert using.simulated.network.calls["c01", "cancel"] == 0
 
 
-def test_discarded_it_leaves_no_trace() -> None:
-    made = Rounds("discard")
+def test_discarded_it_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Rounds("discard", monkeypatch)
     made.round()
-    while not made.simulated.network.calls["c01", "cancel"]:
-        threading.Event().wait(0.01)
-    made.go.set()
+    wait_for(lambda: made.simulated.network.calls["c01", "cancel"])
+    made.let_go()
     assert made.state.quarantined[0].reason == "no answer within 0.4 s"
     before = made.w
     made.round()

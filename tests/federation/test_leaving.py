@@ -1,7 +1,6 @@
 """Sites that leave for good: nobody is sent to them any more, and there is a way back."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,10 @@ from fedroute.federation.left_file import come_back, left
 from fedroute.federation.transport import Payload, Refused
 from fedroute.router.guide import Guide
 from fedroute.router.spec import RouterSpec
+from tests.federation.federations import wait_for
 from tests.federation.whole import ROWS, Whole, config
 
 PRIVATE = {"name": "pfedme", "private": ["norm"]}
-
-
-def wait_for(what: Any, seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def routed() -> Config:
@@ -52,11 +45,11 @@ def test_one_that_leaves_after_the_run_is_gone_everywhere_also_after_a_restart_a
     wait_for(lambda: (found := left(tmp_path / "south")) and found.heard)
     others = ("east", "north", "west")
     wait_for(lambda: hub.clients() == others)
-    guide = hub.guide()
-    assert guide is not None
-    assert guide.clients == Guide.load(tmp_path / "run" / "guide.safetensors").clients == hub.clients() == others
+    wait_for(lambda: (guide := hub.guide()) is not None and guide.clients == others)  # of two that hear it one makes it
+    assert Guide.load(tmp_path / "run" / "guide.safetensors").clients == hub.clients() == others
     assert state(hub, "south") == {"client": "south", "here": False, "state": LEFT, "words": ""}
 
+    whole.network.close()  # the hub's process ends
     answered, site = list[str](), whole.sites["south"]
 
     def south(method: str, payload: Payload) -> Payload:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -24,10 +24,12 @@ from fedroute.federation.hub import Hub
 from fedroute.federation.inprocess import InProcess
 from fedroute.federation.ports import bound_at, fault_at, held
 from fedroute.federation.settling import settle
+from fedroute.federation.site import Site
+from fedroute.federation.site_gateway import beside, own_gateway
 from fedroute.federation.standing import Standing
 from fedroute.federation.state_file import write_state
 from fedroute.federation.transport import Away, Refused
-from fedroute.federation.twins import Twins, told_to
+from fedroute.federation.twins import REPLACED, SHOWN, TWINS, WITHIN, Twins, told_to
 from fedroute.quarantine import Quarantined, alike, how_often
 from tests.federation.federations import CONFIG, free_port
 
@@ -35,7 +37,7 @@ from tests.federation.federations import CONFIG, free_port
 @contextmanager
 def program_at(address: str = "127.0.0.1") -> Iterator[int]:
     with socket.socket() as s:
-        s.bind((address, 0))
+        s.bind((address, free_port()))
         s.listen()
         yield int(s.getsockname()[1])
 
@@ -134,7 +136,8 @@ def test_starting_what_runs_already_changes_nothing(foreground: bool, tmp_path: 
             lives.begin(site, foreground, 1.0, lives.site_is_in)
         assert "connected with the hub" in lives.site_words(lives.site_status(site) | {"joined": True})
         site.keep(**site.settings() | {"gateway": "127.0.0.1:8790"})
-        assert "its own gateway: 127.0.0.1:8790" in lives.site_words(lives.site_status(site) | {"joined": True})
+        told = lives.site_words(lives.site_status(site) | {"joined": True})
+        assert "its own gateway at 127.0.0.1:8790 has not said yet how it stands" in told
     assert (site.root / "state.json").read_bytes() == before
 
 
@@ -166,6 +169,44 @@ def test_a_gateway_whose_port_is_taken_is_told_and_tried_on(tmp_path: Path, monk
     assert told[-1] == f"routed queries at 127.0.0.1:{port} once the sites have agreed"
 
 
+def test_a_site_s_own_gateway_whose_port_is_taken_is_told_by_start_and_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("uvicorn")
+    monkeypatch.setattr(kept_gateway, "AGAIN", 0.02)
+
+    class NoModel:
+        def own(self) -> None:
+            raise Refused("nothing is agreed")
+
+    site, said, pause = site_at(tmp_path), list[str](), threading.Event()
+    write_state(site.root, admitted=True, hub=True, fault="")
+    with running(site.root):
+        assert lives.site_is_in(site) == "north is admitted by the hub localhost:7"
+        with program_at() as port:
+            site.keep(**site.settings() | {"gateway": f"127.0.0.1:{port}"})
+            assert lives.site_is_in(site) == ""  # it has not said yet
+            write_state(site.root, admitted=True, hub=True, fault="x.csv cannot be read")
+            assert lives.site_is_in(site)  # it may have no gateway then, and is not waited for
+            write_state(site.root, admitted=True, hub=True, fault="")
+            stop = beside(site, cast(Site, NoModel()), said.append)
+            assert stop
+            while not lives.site_is_in(site):
+                pause.wait(0.01)
+            for words in (lives.site_is_in(site), lives.site_words(lives.site_status(site) | {"joined": True})):
+                assert f"there is no gateway at 127.0.0.1:{port}: port {port} is taken (by another program)" in words
+                assert "put another `gateway` into" in words
+            assert own_gateway(site.root, os.getpid() + 1) == ""  # what a process before it said
+        while "there is no gateway" in lives.site_is_in(site):
+            pause.wait(0.01)
+        words = f"queries to this site alone at http://127.0.0.1:{port}"
+        assert lives.site_is_in(site).endswith(words)
+        assert lives.site_status(site)["gateway_says"] == words
+    stop.set()
+    for thread in [t for t in threading.enumerate() if t.name == "fedroute-gateway"]:
+        thread.join(30)
+
+
 # folders
 
 
@@ -187,14 +228,34 @@ def test_a_copied_folder_is_one_of_its_own(tmp_path: Path) -> None:
     assert (served["service"]["target"], served["admin_port"]) == ("localhost:9", 9)  # as settings.json says
 
 
-def test_two_processes_of_one_name_are_told_from_one_that_restarts() -> None:
+def test_two_processes_of_one_name_are_told_from_one_that_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
     twins = Twins()
-    assert not twins.came("north", "a", "b")  # restarted
+    assert twins.notes() == {}
+    assert not twins.came("north", "a", "b")  # restarted, or copied
+    assert twins.notes() == {"north": REPLACED}
     assert not twins.came("north", "b", "c")
+    now[0] += SHOWN
     assert twins.notes() == {}
     assert twins.came("north", "c", "b")  # b is back, so it was never gone
     assert not twins.came("north", "b", "c")  # said once
-    assert list(twins.notes()) == ["north"]
+    assert twins.notes() == {"north": TWINS}
+    now[0] += WITHIN
+    assert twins.notes() == {}
+
+
+def test_start_says_what_the_hub_says_of_a_twin(tmp_path: Path) -> None:
+    """It waits for the hub's first word, and no longer than some seconds."""
+    site = site_at(tmp_path)
+    write_state(site.root, admitted=True, hub=True, hub_says={})
+    assert lives.site_is_in(site) == ""
+    state = json.loads((site.root / "state.json").read_text())
+    (site.root / "state.json").write_text(json.dumps(state | {"at": state["at"] - lives.UNSAID}))
+    assert lives.site_is_in(site) == "north is admitted by the hub localhost:7"
+    for words, said in (("", []), ("no column x", []), (REPLACED, [REPLACED]), (TWINS, [TWINS])):
+        write_state(site.root, admitted=True, hub=True, hub_says={"phase": "", "words": words})
+        assert lives.site_is_in(site).splitlines()[1:] == said
 
 
 # words

@@ -124,7 +124,7 @@ def test_queries_pass_while_the_site_works_and_sends(real: Real, capsys: pytest.
 
     def sleep() -> None:  # it outlasts the test, and perhaps the hub
         with contextlib.suppress(OSError, ValueError):
-            real.call("alpha", "sleep", timeout=90, seconds=60)
+            real.call("alpha", "sleep", timeout=250, seconds=200)
 
     long = threading.Thread(target=sleep, daemon=True)
     long.start()

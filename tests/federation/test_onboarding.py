@@ -21,6 +21,7 @@ from fedroute.federation import kit, onboarding
 from fedroute.federation.accepting import accept, manifest_of
 from fedroute.federation.examine import examine
 from fedroute.federation.folders import HubFolder, SiteFolder
+from fedroute.federation.hub_config import checked_start
 from fedroute.federation.leaving import leave_for_good, to_be_in
 from fedroute.federation.left_file import leave, left
 from fedroute.federation.lives import site_status, site_words
@@ -86,6 +87,13 @@ def test_a_site_gets_the_config_without_the_hubs_paths(made: Made) -> None:
     assert config["federation"]["label"] == "disease"
     assert "path" not in config["federation"]
     assert config["model"]["name"] == "mlp"
+    given = json.loads(onboarding.approved_sites(made.hub.root)["north"]["given"])
+    assert given == config["federation"]  # the hub knows by what its sites answer
+    hub = HubFolder(shutil.copytree(made.hub.root, made.root / "relabelled"))
+    hub.config.write_text(hub.config.read_text().replace("label: disease", "label: sex"))
+    assert checked_start(made.hub) == []
+    (note,) = checked_start(hub)
+    assert note.startswith("federation.label is not as north got it in the zip")
 
 
 def test_a_hub_signs_sites_only(made: Made, tmp_path: Path) -> None:

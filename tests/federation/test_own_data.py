@@ -13,13 +13,17 @@ from fedroute.data.load import load_federation
 from fedroute.errors import InputError
 from fedroute.federation.check import check_data
 from fedroute.federation.consent import ANSWER, site_manifest
+from fedroute.federation.examine import AS_AGREED, examine
+from fedroute.federation.folders import SiteFolder
 from fedroute.federation.hub_config import checked_config
 from fedroute.federation.own_labels import of_one_site
 from fedroute.federation.own_rows import SiteData
+from fedroute.federation.reaching import Way
 from fedroute.federation.same_rows import CHANGED, ROWS, rows_sha256
 from fedroute.federation.site_spec import data_spec
 from fedroute.federation.transport import Payload, Refused, size
 from tests.federation.agreeing import Sites, lines
+from tests.federation.federations import wait_for
 from tests.federation.whole import ROWS as SITES
 from tests.federation.whole import Whole, config
 
@@ -67,6 +71,53 @@ def test_other_rows_after_a_restart_are_refused(tmp_path: Path, monkeypatch: pyt
     (kept,) = tmp_path.glob(f"north/runs/*/{ROWS}")
     sent = [*whole.said, *((f.read_text()) for f in (tmp_path / "run").glob("*.json"))]
     assert not any(kept.read_text().strip() in text for text in sent)
+
+
+def test_the_dry_run_tells_whether_the_rows_are_those_agreed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedroute.federation.examine.days_left", lambda file, now: 900.0)
+    monkeypatch.setattr("fedroute.federation.examine.reach", lambda *place: Way(""))
+    whole, site = Whole(tmp_path), SiteFolder(tmp_path / "north")
+    (site.kit / "startup").mkdir(parents=True)
+    for name in ("client.crt", "client.key"):
+        (site.kit / "startup" / name).touch(0o600)
+    (tmp_path / "north.yaml").write_text("path: north.csv\n")
+    site.keep(name="north", host="hub", port=1, hub="hub", data=str(tmp_path / "north.yaml"))
+    given = config().resolved()
+    site.config.write_text(json.dumps(given))
+
+    def said(level: str) -> list[str]:
+        return [f.text for f in examine(site) if f.level == level]
+
+    assert said("refused") == []
+    assert AS_AGREED not in said("ok")  # nothing is
+    whole.hub(config(rounds=1)).run()
+    (kept,) = tmp_path.glob(f"north/runs/*/{ROWS}")
+    first = kept.read_text()
+    assert AS_AGREED in said("ok")
+    file = tmp_path / "north.csv"
+    before = file.read_text()
+    changes = {
+        "a value": re.sub(r"\n[0-9]+,", "\n99,", before, count=1),
+        "a row less": before.rpartition("\n")[0].rpartition("\n")[0] + "\n",
+        "a label that nobody had": re.sub(r",(ill|well)\n", ",unheard of\n", before),
+    }
+    for what, text in changes.items():
+        file.write_text(text)
+        assert said("refused") == [CHANGED], what
+        assert AS_AGREED not in said("ok")
+    file.unlink()
+    (why,) = said("refused")  # the first thing to mend, once
+    assert "north.csv" in why
+    file.write_text(changes["a value"])
+    site.config.write_text(json.dumps(given | {"federation": given["federation"] | {"label": "sex"}}))
+    assert said("refused") == []  # what was agreed on was another config's
+    site.config.write_text(json.dumps(given))
+    file.write_text(before)
+    assert AS_AGREED in said("ok")
+    assert kept.read_text() == first
+    assert len([*tmp_path.glob(f"north/runs/*/{ROWS}")]) == 1
 
 
 def test_the_hash_is_of_the_rows_as_they_are_read(tmp_path: Path) -> None:
@@ -213,7 +264,12 @@ def test_a_simulation_names_who_has_more(tmp_path: Path) -> None:
 def test_asking_whether_the_owner_has_accepted_is_small_and_said_once(tmp_path: Path) -> None:
     whole = Whole(tmp_path)
     whole.restart("north", accept="")
-    threading.Timer(1.5, whole.stop.set).start()  # it asks for as long as it takes
+
+    def stop() -> None:  # it asks for as long as it takes
+        wait_for(lambda: whole.network.calls["north", "agree"] >= 3)
+        whole.stop.set()
+
+    threading.Thread(target=stop, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         whole.hub(config()).run()
     site, heard = whole.sites["north"], whole.heard["north"]

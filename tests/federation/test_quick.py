@@ -170,7 +170,7 @@ def test_two_threads_get_what_each_asked() -> None:
             with lock:
                 reply, number = hub.ask("east", 100 * k + i)
             threading.Thread(target=hub.answers, args=("east", number, pack({"n": 100 * k + i}))).start()
-            found[100 * k + i] = reply.result(10)
+            found[100 * k + i] = reply.result(60)
 
     threads = [threading.Thread(target=one, args=(k,)) for k in range(3)]
     for t in threads:

@@ -11,6 +11,7 @@ from fedroute.config import Config, from_dict
 from fedroute.errors import InputError, RunFailed
 from fedroute.federation import lives, supervise
 from fedroute.federation.folders import HubFolder
+from fedroute.federation.form import without_paths
 from fedroute.federation.hub_config import checked_start
 from fedroute.federation.inprocess import InProcess
 from fedroute.federation.run_before import put_aside
@@ -127,3 +128,29 @@ def test_the_way_to_a_new_run_is_the_command_s(run: Whole) -> None:
     with pytest.raises(InputError, match=r"training\.rounds was 2, is 3"):
         checked_start(hub)
     checked_start(hub, new_run=True)
+
+
+def test_a_change_that_sites_must_hear_of_is_said_with_the_rest(tmp_path: Path) -> None:
+    """Of a run that is there, of a new one, and before there is any."""
+    whole, first = Whole(tmp_path), config(rounds=1)
+    given = json.dumps(without_paths(first.federation))
+    old = {"org": "org", "key": "aa", "at": "2026-01-01"}  # of an older fedroute, which kept no more
+    known = {c: old | {"given": given} for c in ("south", "north")} | {"east": old}
+    (tmp_path / "approved.json").write_text(json.dumps(known))
+    assert checked_start(hub_with(tmp_path, first.resolved())) == []
+    relabelled = edited(first, federation={"label": "sex"}, training={"rounds": 2})
+    (note,) = checked_start(hub_with(tmp_path, relabelled.resolved()))
+    assert note.startswith("federation.label is not as north, south got it in the zip")
+    assert f"`fedroute site approve REQUEST.zip --hub {tmp_path}`" in note
+    whole.hub(first).run()
+    hub = hub_with(tmp_path, relabelled.resolved())
+    with pytest.raises(InputError) as e:
+        checked_start(hub)
+    assert 'federation.label was "illness", is "sex"' in str(e.value)
+    assert "--new-run" in str(e.value)
+    assert note in str(e.value)
+    assert checked_start(hub, new_run=True) == [note]
+    with pytest.raises(InputError) as e:  # what sites need not hear of
+        checked_start(hub_with(tmp_path, edited(first, training={"rounds": 2}).resolved()))
+    assert "site approve" not in str(e.value)
+    assert checked_start(hub_with(tmp_path, edited(first, federation={"path": "other.csv"}).resolved())) == []

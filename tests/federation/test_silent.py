@@ -31,6 +31,7 @@ def test_one_that_was_silent_at_the_end_is_told_of_and_let_in_when_it_comes(tmp_
     assert guide is not None
     assert "south" not in guide.clients
 
+    whole.network.close()  # as its process ends
     network = InProcess({c: s for c, s in whole.sites.items() if c != "south"})
     again = whole.hub(routed, network)  # the hub starts anew, and the site is not there
     again.run()

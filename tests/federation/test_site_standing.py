@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fedroute.federation.same_rows import CHANGED
+from fedroute.federation.site_process import Joined
 from fedroute.federation.site_standing import STALE, SiteStanding, words_on
 from fedroute.federation.transport import Payload, Refused
 from fedroute.federation.twins import TWINS, told_to
@@ -77,6 +78,67 @@ def test_what_the_run_failed_of_before_a_site_came_is_not_told_to_it() -> None:
     assert told_to("north", state, since=40.0) == FAILED
     assert told_to("north", state, since=60.0) == {"phase": "", "words": ""}
     assert told_to("north", {"phase": "training"}, note=TWINS) == {"phase": "training", "words": TWINS}
+
+
+def test_a_fault_is_looked_at_until_it_is_gone_and_again_when_it_is_back() -> None:
+    owner, waits = Owner(), list[float]()
+    found = iter(["no file", "no file", "", "gone again", ""])
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 5:
+            owner.standing.called("told by the hub")  # a new fault, at a call
+        if len(waits) == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        owner.standing.keep_looking(lambda: next(found), wait)
+    assert [k["fault"] for k in owner.kept] == ["", "no file", "", "told by the hub", "gone again", ""]
+    assert waits == [5, 10, 20, 5, 5, 10, 20, 5]
+
+
+def test_data_that_are_back_mend_a_fault_though_the_hub_asks_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the end of a run, and where a new one could not begin."""
+    monkeypatch.setattr("fedroute.federation.site.AGAIN", 0.0)
+    whole, file = Whole(tmp_path), tmp_path / "north.csv"
+    before, asked = file.read_text(), {"asked": json.dumps({"federation": config().federation, "as_types": {}})}
+    file.unlink()
+    with pytest.raises(Refused):
+        whole.sites["north"]("survey", {**asked})
+    assert "north.csv" in whole.sites["north"].look()  # nothing is agreed on yet
+    file.write_text(before)
+    assert whole.sites["north"].look() == ""
+    whole.hub(config(rounds=1)).run()
+    file.unlink()
+    whole.restart("north")
+    site = whole.sites["north"]
+    assert site.look() == CHANGED
+    file.write_text(before)
+    assert site.look() == ""
+    file.unlink()
+    with pytest.raises(Refused):
+        site("survey", {**asked})  # another run is to begin, and the rows of the last one are at hand
+    assert "north.csv" in site.look()
+    file.write_text(before)
+    assert site.look() == ""
+    told = [text for text in whole.heard["north"] if "answer to survey" in text]
+    assert len(told) == 1  # that of the run: looking tells nobody anything
+
+
+def test_what_only_the_hub_can_mend_is_not_forgotten_by_looking(tmp_path: Path) -> None:
+    whole, given = Whole(tmp_path), config().federation
+    whole.hub(config(rounds=1)).run()  # the rows of that agreement are there, and mend nothing
+    whole.sites["north"].close()
+    site = Joined("north", tmp_path / "north", {"path": "north.csv"}, base=tmp_path, log=lambda text: None)
+    site.given = given
+    assert site.look() == ""
+    with pytest.raises(Refused, match=r"federation\.label"):
+        site("survey", {"asked": json.dumps({"federation": given | {"label": "sex"}, "as_types": {}})})
+    assert "federation.label" in site.look()
+    assert site("survey", {"asked": json.dumps({"federation": site.given, "as_types": {}})})
+    assert site.look() == site.fault == ""
 
 
 def test_a_site_knows_its_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

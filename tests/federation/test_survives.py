@@ -1,7 +1,6 @@
 """Rounds that survive: sites killed and restarted, connections cut, a hub stopped or killed; the result is the same."""
 
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from fedroute.federation.hub import Hub
 from fedroute.federation.inprocess import InProcess
 from fedroute.federation.transport import Payload
+from tests.federation.federations import wait_for
 from tests.federation.whole import ROWS, Whole, config
 
 PRIVATE = {"name": "pfedme", "private": ["norm"]}
@@ -46,9 +46,8 @@ def test_a_cut_in_the_middle_of_a_round_changes_nothing(answered: bool, tmp_path
 def test_a_site_killed_and_restarted_in_mid_round_comes_back_with_its_private_weights(tmp_path: Path) -> None:
     whole, made = Whole(tmp_path), config(PRIVATE, rounds=4)
 
-    def kill() -> None:
-        threading.Thread(target=whole.restart, args=("north",)).start()
-        time.sleep(0.2)
+    def kill() -> None:  # what it has begun ends after that, and nobody hears of it
+        whole.restart("north")
 
     at(whole, "north", "train", 3, kill)
     there = whole.hub(made).run()
@@ -144,14 +143,21 @@ def test_a_round_waits_until_a_quorum_is_here(tmp_path: Path) -> None:
     whole, made = Whole(tmp_path), config(rounds=3, quorum=1.0)
     hub = whole.hub(made)
 
+    def waits() -> bool:
+        return any("waiting until 4 are" in text for text in whole.said)
+
+    def back() -> None:
+        wait_for(waits)
+        whole.network.plug("east")
+
     def gone(phase: str, done: int, rounds: int, line: dict[str, Any]) -> None:
         if phase == "train" and done == 1:
             whole.network.unplug("east")
-            threading.Timer(0.5, lambda: whole.network.plug("east")).start()
+            threading.Thread(target=back, daemon=True).start()
 
     hub.progress = gone
     there = hub.run()
-    assert any("waiting until 4 are" in text for text in whole.said)
+    assert waits()
     assert there["void_rounds"] == []
     assert there["weights_sha256"] == whole.simulated(made)["weights_sha256"]
 

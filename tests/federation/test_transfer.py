@@ -21,7 +21,7 @@ def network(handler: Handler) -> InProcess:
     return made
 
 
-def caller(net: InProcess, seconds: float | None = 20.0, timeout: float = 5.0) -> Caller:
+def caller(net: InProcess, seconds: float | None = 600.0, timeout: float = 60.0) -> Caller:
     return Caller(net, "a", Patience(seconds), timeout)
 
 
@@ -57,8 +57,12 @@ def test_a_site_that_was_restarted_goes_on_with_what_is_on_its_disk(tmp_path: Pa
     net = network(Spool(tmp_path / "site").handle)
     net.cut("a", "put", back=None)
     net.cut("a", "put", back=None)
-    threading.Timer(0.3, lambda: net.plug("a", Spool(tmp_path / "site").handle)).start()
-    threading.Timer(0.8, lambda: net.plug("a", Spool(tmp_path / "site").handle)).start()
+
+    def restarted(node: str, here: bool) -> None:
+        if not here:
+            threading.Timer(0.2, lambda: net.plug("a", Spool(tmp_path / "site").handle)).start()
+
+    net.on_change(restarted)
     assert push(caller(net), DATA, ID, 1000) == len(DATA)
     assert Spool(tmp_path / "site").complete(ID).read_bytes() == DATA
 
@@ -69,8 +73,7 @@ def test_one_that_does_not_come_back_is_given_up_in_time(tmp_path: Path) -> None
     with pytest.raises((Away, Late)):
         push(caller(net, 0.5), DATA, ID, 1000)
     ended = Patience()
-    asks = Caller(net, "a", ended, 5.0)
-    threading.Timer(0.2, ended.end).start()
+    asks = Caller(net, "a", ended, 60.0, log=lambda text: threading.Timer(0.2, ended.end).start())  # once it is gone
     with pytest.raises((Away, Late)):
         push(asks, DATA, ID, 1000)
     assert asks.gone_since > 0

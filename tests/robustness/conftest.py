@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import time
 from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedroute import jobs
+from fedroute import checkpoint, jobs, tensor_file
 from fedroute.config import Config, from_dict
 from fedroute.data.federation import Federation
 
@@ -36,6 +37,20 @@ def begin(out: Path, training: dict[str, Any]) -> None:
 
 def go_on(out: Path) -> None:
     jobs.resume(out, progress=lambda *a: None, log=lambda text: None)
+
+
+def slowly(act: Callable[..., None], *args: Any) -> None:
+    """The same by one that takes its time to write a checkpoint, so that it can be killed in the midst of it."""
+
+    def write_tensors(*what: Any) -> str:
+        time.sleep(0.03)
+        written = tensor_file.write_tensors(*what)
+        time.sleep(0.03)
+        return written
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "write_tensors", write_tensors)
+        act(*args)
 
 
 def hashes(out: Path) -> Any:

@@ -16,7 +16,7 @@ from fedroute.data.federation import Federation
 from fedroute.errors import InputError
 from fedroute.run_directory import RunDirectory
 from fedroute.training import fit
-from tests.robustness.conftest import begin, config, go_on, hashes
+from tests.robustness.conftest import begin, config, go_on, hashes, slowly
 
 Spawn = Callable[..., BaseProcess]
 
@@ -35,16 +35,16 @@ def kill_while_it_writes(process: BaseProcess, out: Path, delay: float) -> bool:
 def test_killed_while_writing_again_and_again_it_ends_as_if_never_stopped(tmp_path: Path, spawn: Spawn) -> None:
     begin(tmp_path / "whole", {"rounds": 8})
     out, half_written, moments, wait = tmp_path / "killed", 0, random.Random(1), 0.02
-    process = spawn(begin, out, {"rounds": 8})
+    process = spawn(slowly, begin, out, {"rounds": 8})
     for _ in range(60):
         half = kill_while_it_writes(process, out, moments.uniform(0, wait))
         half_written += half
-        wait *= 1.5 if half else 0.5  # however fast the disk is, about half of the kills come in the midst of a write
+        wait *= 1.5 if half else 0.5  # about half of the kills come in the midst of a write
         if RunDirectory(out).ended:
             break
         whole = [p for p in (out / "checkpoint").iterdir() if p.name[0] != "."]
         assert len(whole) <= 3
-        process = spawn(go_on, out)
+        process = spawn(slowly, go_on, out)
     go_on(out)
     assert half_written >= 2
     assert hashes(out) == hashes(tmp_path / "whole")

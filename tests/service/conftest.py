@@ -1,6 +1,7 @@
 """Run directories with a router, and gateways on them, called as the network calls them, but in this process."""
 
 import json
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,19 @@ def gateway(ward_run: Path, router: Router) -> Iterator[Open]:
     yield open_one
     for client in there:
         client.__exit__(None, None, None)
+
+
+def certificate(folder: Path, name: str = "IP:127.0.0.1") -> tuple[Path, Path]:
+    """A certificate of this name, which nobody else vouches for, and its key. Skips where there is no openssl."""
+    made, key = folder / "c.pem", folder / "k.pem"
+    try:
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", made, "-days", "2",
+             "-subj", "/CN=gateway", "-addext", f"subjectAltName={name}"], check=True, capture_output=True,
+        )  # fmt: skip
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no openssl to make a certificate with")
+    return made, key
 
 
 def cases(n: int = 12, seed: int = 1) -> list[Row]:

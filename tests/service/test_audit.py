@@ -117,7 +117,7 @@ def test_what_cannot_be_written_is_kept_and_written_later(tmp_path: Path, monkey
     monkeypatch.setattr(module, "RETRY", 0.01)
     monkeypatch.setattr(Audit, "_connect", full)
     audit.add([line(1), line(2)])
-    assert tried.wait(5)
+    assert tried.wait(60)
     while not audit.trouble:
         pass
     assert "disk is full" in audit.trouble

@@ -48,6 +48,11 @@ def good() -> httpx.Response:
     return httpx.Response(200, json={"answer": "y"})
 
 
+def int_like(value: Any) -> Any:
+    """What a program may give for a whole number."""
+    return value
+
+
 def test_it_asks_a_real_gateway(gateway: Open, router: Router) -> None:
     asked = cases(10)
     with Client("http://testserver", transport=Through(gateway(most_queries=4))) as c:
@@ -55,6 +60,11 @@ def test_it_asks_a_real_gateway(gateway: Open, router: Router) -> None:
         assert c.route(asked[0])["client"] == routed[0]["client"]
         assert c.predict(asked[0])["answer"] == routed[0]["answer"]
         assert len(c.predict(asked[0], top_k=3, away=["mid"])["mixed"]) == 2
+        assert len(c.predict(asked[0], top_k=int_like(np.int64(9)))["mixed"]) == 3  # all there are
+        assert len(c.predict_batch(asked[:1], top_k=int_like(torch.tensor(2)))[0]["mixed"]) == 2
+        for wrong in (-1, 101, 1.5, "2"):
+            with pytest.raises(ServiceError, match=r"top_k: is no whole number from 0 to 100; .*more than there are"):
+                c.predict(asked[0], top_k=int_like(wrong))
         assert [r["answer"] for r in c.predict_batch(asked)] == [r["answer"] for r in routed]  # in three requests
         assert [r["client"] for r in c.route_batch(asked)] == [r["client"] for r in routed]
         assert {r["client"] for r in c.clients()} == {*router.clients}
@@ -146,6 +156,14 @@ def test_an_infinite_number_names_its_column(value: Any) -> None:
     assert (e.value.status, e.value.field) == (422, "query.age")
     with pytest.raises(ServiceError, match=r"queries\[1\]\.age is not a finite number"):
         Client("http://hub", transport=answering([schema_of_two])).predict_batch([{"age": 1.0}, {"age": value}])
+
+
+def test_a_picture_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        ServiceError, match=r"queries\[0\]: .*none\.png: cannot be read \(no such file.*PNG or JPEG"
+    ) as e:
+        Client("http://hub", transport=answering([schema_of_two])).predict_batch([tmp_path / "none.png"])
+    assert (e.value.status, e.value.field) == (422, "queries[0]")
 
 
 def test_a_batch_in_several_requests_numbers_its_rows_as_they_were_given() -> None:

@@ -99,6 +99,93 @@ def test_where_that_client_cannot_be_reached_the_next_is_asked(town: Town, plain
         town.edge.predict(asked[i])
 
 
+def test_of_a_batch_each_case_goes_to_its_own_client_alone(town: Town, plain: Router) -> None:
+    before = list(town.hub.asked)
+    asked = [q | {"kind": f"secret-{i}-"} for i, q in enumerate(cases(20))]
+    rows = plain.route(asked).rows()
+    told = town.edge.predict_batch(asked)
+    assert told == [town.edge.predict(q) for q in asked]
+    assert [t["answer"] for t in told] == [r["answer"] for r in rows]
+    assert [r["client"] for r in town.edge.route_batch(asked)] == [r["client"] for r in rows]
+    assert {r["client"] for r in rows} == {*town.wards}
+    for i, row in enumerate(rows):
+        heard = [c for c, ward in town.wards.items() if f"secret-{i}-".encode() in ward.bytes]
+        assert heard == [row["client"]]
+    for ward in town.wards.values():  # and in one request
+        assert ward.asked.count(("POST", "/v1/answer/batch")) == 1
+    assert town.hub.asked == before
+    assert town.edge.predict_batch([]) == town.edge.route_batch([]) == []
+
+
+def test_of_a_batch_those_of_a_client_that_cannot_be_asked_go_to_the_next(town: Town, plain: Router) -> None:
+    asked = cases(20)
+    rows, then = plain.route(asked).rows(), plain.route(asked, ["mid"]).rows()
+    town.running["mid"].stop()
+    told = town.edge.predict_batch(asked)
+    assert [t["answered_by"] for t in told] == [r["client"] for r in then]
+    assert [t["fallback"] for t in told] == [r["client"] == "mid" for r in rows]
+    assert told == [town.edge.predict(q) for q in asked]
+    assert [t["answered_by"] for t in town.edge.predict_batch(asked, away=["mid", "west"])] == ["east"] * 20
+    town.running["east"].stop()
+    some = town.edge.predict_batch(asked, away=["mid"])
+    assert {t["answered_by"] for t in some} == {"west"}
+    town.running["west"].stop()
+    with pytest.raises(ServiceError, match=r"no client can be asked now .*west could not be asked"):
+        town.edge.predict_batch(asked)
+
+
+def test_of_a_batch_what_was_answered_is_not_sent_again(town: Town, plain: Router) -> None:
+    """A client that answers one request of several and no more keeps what it has answered."""
+    asked = [q for q, r in zip(cases(30), plain.route(cases(30)).rows(), strict=True) if r["client"] == "mid"]
+    assert len(asked) >= 5
+    mid, sent = town.edge.clients["mid"], list[int]()
+    mid._most, post = 2, mid._post
+
+    def once(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        sent.append(len(body["queries"]))
+        if len(sent) > 1:
+            raise ServiceError(503, "busy")
+        return post(path, body)
+
+    mid._post = once  # type: ignore[method-assign]
+    told = town.edge.predict_batch(asked)
+    assert sent == [2, 2]
+    assert [t["answered_by"] == "mid" for t in told] == [True, True] + [False] * (len(asked) - 2)
+
+
+def test_of_a_batch_what_nobody_could_answer_stands_in_its_place(town: Town, plain: Router) -> None:
+    """The only client that is left answers one request of two."""
+    asked, east = cases(3), town.edge.clients["east"]
+    east._most, post = 2, east._post
+
+    def once(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if len(body["queries"]) < 2:
+            raise ServiceError(503, "busy")
+        return post(path, body)
+
+    east._post = once  # type: ignore[method-assign]
+    told = town.edge.predict_batch(asked, away=["mid", "west"])
+    assert [t.get("answered_by") for t in told] == ["east", "east", None]
+    assert told[2]["error"] == "no client can be asked now (east could not be asked (busy))"
+    assert told[2]["mend"] == "ask again later"
+
+
+def test_a_query_that_a_client_refuses_has_the_number_that_it_was_given(town: Town, plain: Router) -> None:
+    asked = cases(20)
+    mine = [i for i, r in enumerate(plain.route(asked).rows()) if r["client"] == "mid"]
+    mid = town.edge.clients["mid"]
+
+    def refuse(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        raise ServiceError(422, "queries[1].age: no", "queries[1].age", "give another")
+
+    mid._post = refuse  # type: ignore[method-assign]
+    with pytest.raises(ServiceError, match=rf"queries\[{mine[1]}\]\.age: no") as e:
+        town.edge.predict_batch(asked)
+    assert e.value.field == f"queries[{mine[1]}].age"
+    with pytest.raises(ServiceError, match=r"queries\[2\]\.dose"):
+        town.edge.predict_batch([*asked[:2], asked[2] | {"dose": "much"}])
+
+
 def test_what_is_like_nobody_leaves_the_edge_for_nobody(router: Router) -> None:
     town = Town(router)
     told = town.edge.predict({"age": 50, "dose": 4000, "kind": "a"})

@@ -115,7 +115,9 @@ def told(goods: dict[str, Any], many: int, seed: int) -> list[tuple[str, bytes]]
 
 
 def test_bodies_that_are_none_are_refused_and_memory_stays(ward_run: Path, router: Router, tmp_path: Path) -> None:
-    app = make_app(Service.of_run(ward_run, router=router), Settings(audit=tmp_path / "a.sqlite", most_queries=50))
+    app = make_app(
+        Service.of_run(ward_run, router=router), Settings(audit=tmp_path / "a.sqlite", most_queries=50, timeout=600)
+    )
     one: dict[str, Any] = {"query": cases(1)[0], "away": ["mid"]}
     many = {"queries": cases(4), "away": []}
     goods: dict[str, Any] = {path: many if "batch" in path else one for path in PATHS}
@@ -144,7 +146,7 @@ def test_so_are_images_and_a_client_s_own_gateway(digits_run: Path, form: str) -
     if form == "site":
         app, goods = make_site_app(Own.of(router, router.clients[0])), {"/v1/answer": one, "/v1/answer/batch": many}
     else:
-        app = make_app(Service.of_run(digits_run, router=router))
+        app = make_app(Service.of_run(digits_run, router=router), Settings(timeout=600))
         goods = {path: many if "batch" in path else one for path in PATHS}
     found = asyncio.run(flood(app, told(goods, MANY // 6, 2)))
     app.state.close()

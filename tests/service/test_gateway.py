@@ -2,6 +2,7 @@
 
 import base64
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from starlette.testclient import TestClient
 from fedroute import Router
 from fedroute.router.guide import Guide
 from fedroute.router.rules import decide
+from fedroute.service import Edge
+from fedroute.service.answers import Local
 from fedroute.service.gateway import make_app
 from fedroute.service.serving import Service
 from tests.service.conftest import Open, cases
@@ -57,6 +60,23 @@ def test_a_gap_is_null_and_a_number_may_be_a_text(gateway: Open, router: Router)
     assert told["probabilities"] == row["probabilities"]
 
 
+def test_a_column_that_training_filled_may_be_left_out(gateway: Open, router: Router) -> None:
+    assert router.form.table
+    post(gateway(), "/v1/predict", {"query": {"dose": 5.0, "kind": "a"}}, 422)
+    form = router.form.model_copy(update={"table": router.form.table.model_copy(update={"optional": True})})
+    filling = replace(router, form=form)
+    guide = Guide.unpacked(Guide.of(filling).packed())
+    open_ = gateway(service=Service(guide, Local(filling), router=filling))
+    short, gap = {"dose": 5.0, "kind": "a"}, {"age": None, "dose": 5.0, "kind": "a"}
+    for path in ("/v1/route", "/v1/predict"):
+        told, as_gap = (post(open_, path, {"query": q}) for q in (short, gap))
+        assert told | {"request": ""} == as_gap | {"request": ""}
+    schema = open_.get("/v1/schema").json()["query"]
+    assert (schema["required"], [*schema["properties"]]) == ([], ["age", "dose", "kind"])
+    edge = Edge(guide, {})
+    assert edge.route(short) == edge.route(gap)
+
+
 def test_what_is_like_nobody_is_turned_away(gateway: Open) -> None:
     told = post(gateway(), "/v1/predict", {"query": {"age": 50, "dose": 4000, "kind": "a"}})
     assert told["abstained"] is True
@@ -75,6 +95,22 @@ def test_the_answers_of_several_clients_are_mixed_as_the_rule_top_mixture_does(g
         assert sum(told["mixed"].values()) == pytest.approx(1, abs=1e-3)
         assert len(told["mixed"]) == 2
         assert told["answered_by"] == max(told["mixed"], key=told["mixed"].get)
+
+
+def test_how_many_answers_are_mixed_has_limits_that_are_said(gateway: Open) -> None:
+    """Of three clients: 0 is one answer, 1 a mix of one, more than there are all; beyond the limits a refusal."""
+    open_, query = gateway(), cases()[0]
+    alone = post(open_, "/v1/predict", {"query": query})
+    assert post(open_, "/v1/predict", {"query": query, "top_k": 0}) | {"request": alone["request"]} == alone
+    assert "mixed" not in post(open_, "/v1/predict", {"query": query, "top_k": 1})
+    for k in (3, 4, 100, 100.0):
+        assert {*post(open_, "/v1/predict", {"query": query, "top_k": k})["mixed"]} == {"west", "mid", "east"}
+    for wrong in (-1, 101, 2.5, True, "2", None):
+        for path, body in (("", {"query": query}), ("/batch", {"queries": [query]})):
+            told = open_.post(f"/v1/predict{path}", json=body | {"top_k": wrong})
+            assert (told.status_code, told.json()["field"]) == (422, "top_k")
+            assert "is no whole number from 0 to 100" in told.json()["error"]
+            assert "more than there are: all do" in told.json()["mend"]
 
 
 def test_who_is_away_is_not_asked_and_it_is_said(gateway: Open, router: Router) -> None:

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import jsonschema_rs
 import numpy as np
 import pytest
 import torch
@@ -22,6 +23,7 @@ TABLE = TableSchema(
     missing={"age": ("-9",), "code": ("2",)},
 )  # fmt: skip
 READER = QueryJson(QueryForm(shape=(6,), table=TABLE))
+SCHEMA = jsonschema_rs.Draft202012Validator(READER.schema())
 numbers = st.one_of(
     st.none(), st.floats(-1e30, 1e30), st.integers(-(10**12), 10**12), st.booleans(),
     st.sampled_from(["", "?", "NA", "-9", " 7 ", "1e3", "-9.0"]),
@@ -59,6 +61,49 @@ def test_the_schema_takes_what_the_reader_takes() -> None:
     assert schema["required"] == ["age", "dose", "kind", "code"]
     assert schema["additionalProperties"] is False
     assert "known: a, b" in schema["properties"]["kind"]["description"]
+
+
+texts = st.one_of(
+    st.text(st.sampled_from("0123456789.eE+-_ x\n"), max_size=9), st.text(max_size=4),
+    st.sampled_from(["\u0663", "1e30", "1e31", "-1e30", "10e29", "9" * 30, "9" * 31, "1_0", "inf", "nan", "9.99e29",
+                     "3.5", "7\n", " NA ", "\u00a0?", "\u00a07", "0x1", "1e-400", ".", "-", "5.", ".5", "-9", ""]),
+    st.floats(-1e31, 1e31).map(repr), st.integers(-(10**31), 10**31).map(str),
+)  # fmt: skip
+
+
+@given(st.one_of(texts, st.floats(-1e31, 1e31), st.integers(-(10**31), 10**31), st.booleans(), st.none(), st.just([])))
+@settings(max_examples=500, deadline=None)
+def test_a_value_is_taken_where_the_schema_takes_it_and_else_refused(value: Any) -> None:
+    """Also a number that stands in a text, as it does in a file of text."""
+    for column in ("dose", "kind"):
+        row = {"age": 1, "dose": 2, "kind": "a", "code": "1"} | {column: value}
+        try:
+            READER.one(row)
+            taken = True
+        except Refusal:
+            taken = False
+        assert taken == SCHEMA.is_valid(row), column
+
+
+def test_a_number_in_a_text_is_that_number() -> None:
+    one: Any = READER.one({"age": "-3.5", "dose": "1.5E3", "kind": "a", "code": 1})
+    assert one == READER.one({"age": -3.5, "dose": 1500, "kind": "a", "code": "1"})
+    with pytest.raises(Refusal, match=r"query\.age: '1e31' is not a number of at most 1e\+30"):
+        READER.one({"age": "1e31", "dose": "3", "kind": "a", "code": "1"})
+
+
+def test_a_column_may_be_left_out_where_training_filled_it() -> None:
+    """`missing_columns: fill`: as `fedroute route` fills it."""
+    filling = QueryJson(QueryForm(shape=(6,), table=TABLE.model_copy(update={"optional": True})))
+    whole = {"age": None, "dose": 3.0, "kind": None, "code": "1"}
+    short = {c: v for c, v in whole.items() if v is not None}
+    assert torch.equal(filling.encode([filling.one(short)]), filling.encode([filling.one(whole)]))
+    assert filling.schema()["required"] == []
+    with pytest.raises(Refusal, match=r"query\.agee: no such column") as e:
+        filling.one({"agee": 1, **short})  # nothing is filled for a name that is misspelt
+    assert "did you mean age" in e.value.mend
+    with pytest.raises(Refusal, match=r"query\.age: is not there"):
+        READER.one(short)
 
 
 @given(st.sampled_from([np.uint8, np.int16, np.int64, np.uint64, np.float16, np.float32, np.float64, np.bool_]))

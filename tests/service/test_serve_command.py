@@ -17,7 +17,7 @@ import pytest
 from fedroute import Router
 from fedroute.service import Client, Edge, ServiceError
 from tests.cli.conftest import Fedroute, fedroute  # noqa: F401
-from tests.service.conftest import cases
+from tests.service.conftest import cases, certificate
 
 CALL = "import sys; from fedroute.cli import main; sys.argv[0] = 'fedroute'; main()"
 Serve = Callable[..., tuple[subprocess.Popen[str], str]]
@@ -56,7 +56,7 @@ def test_it_serves_a_run_and_ends_cleanly(serve: Serve, ward_run: Path, router: 
         told = c.predict_batch(asked)
     assert [r["answer"] for r in told] == [r["answer"] for r in router.route(asked, ["mid"]).rows()]
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert "Traceback" not in err
     with sqlite3.connect(run / "audit.sqlite") as connection:
@@ -70,16 +70,10 @@ def test_with_tokens_and_tls_and_the_edge(
     tmp_path: Path,
     fedroute: Fedroute,  # noqa: F811
 ) -> None:
-    certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
-    made = subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate, "-days", "2",
-         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"], check=False, capture_output=True,
-    )  # fmt: skip
-    if made.returncode:
-        pytest.skip("no openssl to make a certificate with")
+    made, key = certificate(tmp_path)
     tokens = tmp_path / "tokens.json"
     token = fedroute("token", "nurse", "--tokens", tokens).out.strip()
-    tls = ["--certificate", certificate, "--key", key, "--tokens", tokens, "--no-audit"]
+    tls = ["--certificate", made, "--key", key, "--tokens", tokens, "--no-audit"]
     _, east = serve(ward_run, "--client", "east", *tls)
     _, hub = serve(ward_run, "--site", f"east={east}", *tls)
     assert hub.startswith("https://")
@@ -87,7 +81,7 @@ def test_with_tokens_and_tls_and_the_edge(
     clients = ExitStack()
 
     def connect(url: str, **other: Any) -> Client:
-        options: dict[str, Any] = {"token": token, "verify": str(certificate), "retries": 0} | other
+        options: dict[str, Any] = {"token": token, "verify": made, "retries": 0} | other
         return clients.enter_context(Client(url, **options))
 
     query = cases()[4]
@@ -98,7 +92,7 @@ def test_with_tokens_and_tls_and_the_edge(
     assert connect(hub).predict(query)["answer"] == row["answer"]
     with pytest.raises(ServiceError, match="token"):
         connect(hub, token=None).predict(query)
-    with pytest.raises(ServiceError, match="nobody answered"):
+    with pytest.raises(ServiceError, match="its certificate is not trusted"):
         connect(hub, verify=True).predict(query)  # whose certificate nobody vouches for
     clients.close()
 

@@ -29,22 +29,22 @@ class Asked(NamedTuple):
 def read(federation: str, seed: int | None = None) -> Asked:
     """`bundled:NAME`, or a YAML file: with `federation:` alone, or a whole config, of which `algorithm` is not looked
     at. Raises InputError."""
+    from fedroute.data.load import read_seed, read_spec
+
     source, colon, _ = federation.partition(":")
     if colon and source in ("bundled", "registry"):
-        return Asked(federation, None, None, None, seed or 0)
+        return Asked(federation, None, None, None, read_seed(federation, seed))
     import yaml
-
-    from fedroute.data.load import read_spec
 
     spec, base = read_spec(Path(federation))
     document = yaml.safe_load(Path(federation).read_text(encoding="utf-8-sig"))
     if not document.get("model"):
-        return Asked(spec, base, None, None, document.get("seed", 0) if seed is None else seed)
+        return Asked(spec, base, None, None, read_seed(federation, seed))
     from fedroute.config import from_dict
 
     whole = {k: v for k, v in document.items() if k in ("federation", "model", "training", "seed")}
     config = from_dict(whole | {"algorithm": "fedavg"}, federation, Path(federation).absolute().parent)
-    return Asked(config.federation, None, config.model, config.training, config.seed if seed is None else seed)
+    return Asked(config.federation, None, config.model, config.training, read_seed(federation, seed))
 
 
 def advise_job(

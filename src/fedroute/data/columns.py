@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from fedroute.data.look import FAULTS, LEFT_OUT, Look, look_at, marked, reading_of, textual, trimmed
+from fedroute.data.look import FAULTS, LEFT_OUT, Look, left_out, look_at, marked, reading_of, textual, trimmed
 from fedroute.data.look import dressed as _dressed
 from fedroute.data.rows import Floats, Names
 from fedroute.data.sources.decimals import NUMBER
@@ -23,6 +24,7 @@ _TIMES = (
     "%Y-%m-%d %H:%M",
     "%Y/%m/%d",
     "%Y/%m/%d %H:%M",
+    "%Y/%m/%d %H:%M:%S",
     "%d.%m.%Y",
     "%d.%m.%Y %H:%M",
     "%d.%m.%Y %H:%M:%S",
@@ -41,7 +43,7 @@ def feature(column: Any, name: str, spec: Table, marks: Sequence[Value], where: 
     if reading in FAULTS:
         raise InputError(_fault(column, name, look, reading, where))
     if reading in LEFT_OUT:
-        notes.append(f"column {name} {LEFT_OUT[reading]}")
+        notes.append(left_out(name, reading))
         return None
     return typed(column, name, reading, name in spec.categorical, marks, where, notes)
 
@@ -138,13 +140,15 @@ def times_of(column: Any, name: str, where: Where) -> Floats:
 
 
 def _parsed(text: Any, name: str, where: Where) -> Any:
-    """Text as timestamps, all by the first of the formats that fits every value."""
+    """Text as timestamps, all by the first of the formats that fits every value; with offsets from UTC, in UTC."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     try:
         return pc.cast(text, pa.timestamp("ms"))
     except pa.ArrowException:
+        with suppress(pa.ArrowException):
+            return pc.cast(text, pa.timestamp("ms", "UTC"))
         tried = [pc.strptime(text, format=f, unit="ms", error_is_null=True) for f in _TIMES]
     best = min(tried, key=lambda t: t.null_count)
     if best.null_count > text.null_count:

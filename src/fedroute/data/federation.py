@@ -31,7 +31,8 @@ class Federation:
     when the others have ended.
     columns: names of the columns of x where x is a table; table: what they mean and how a query is encoded.
     time: (R,) float64, seconds or the numbers given, where the source has a time column.
-    pooled: x as `as_queries` has it, where clients of a table use statistics of their own."""
+    pooled: x as `as_queries` has it, where clients of a table use statistics of their own.
+    hashes: (R,) int64, of a table that was read: of each row as it was, see `row_hashes`."""
 
     name: str
     x: Tensor
@@ -46,6 +47,7 @@ class Federation:
     table: TableSchema | None = None
     time: Tensor | None = field(default=None, repr=False)
     pooled: Tensor | None = field(default=None, repr=False)
+    hashes: Tensor | None = field(default=None, repr=False)
     notes: tuple[str, ...] = field(default=(), repr=False)
 
     def __repr__(self) -> str:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from fedroute.data.federation import Federation
+from fedroute.data.hashes import row_hashes
+from fedroute.data.no_config import instead
 from fedroute.data.rows import Names, Rows
 from fedroute.data.shift import apply, relabel
 from fedroute.data.spec import Registry, Table, check
@@ -61,15 +63,33 @@ def read_spec(spec: Mapping[str, Any] | Path | str, base: Path | None = None) ->
         content = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as e:
         reason = e.strerror if isinstance(e, OSError) else "it is not UTF-8 text"
-        raise InputError(f"{path}: cannot be read ({reason}); give a YAML file or bundled:digits") from None
+        words = instead(path) or f"cannot be read ({reason}); give a YAML file or bundled:digits"
+        raise InputError(f"{path}: {words}") from None
     except yaml.YAMLError as e:
+        if words := instead(path):
+            raise InputError(f"{path}: {words}") from None
         raise InputError(f"{path}: is not YAML: {' '.join(str(e).split())}") from None
     part = content.get("federation") if isinstance(content, dict) else None
     if isinstance(part, str):
         return read_spec(part, base or path.parent)
     if not isinstance(part, dict):
-        raise InputError(f"{path}: has no `federation:` part; add `federation: {{source: ..., ...}}`")
+        words = instead(path) or "has no `federation:` part; add `federation: {source: ..., ...}`"
+        raise InputError(f"{path}: {words}")
     return part, base or path.parent
+
+
+def read_seed(federation: str, seed: int | None = None) -> int:
+    """The seed of what `read_spec` reads: that of the YAML file, 0 where it says none; `seed` where that is given.
+    Raises InputError for one that is no seed."""
+    if seed is None and not federation.startswith(("bundled:", "registry:")):
+        import yaml
+
+        content = yaml.safe_load(Path(federation).read_text(encoding="utf-8-sig"))
+        seed = 0 if (found := content.get("seed")) is None else found
+    seed = 0 if seed is None else seed
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise InputError(f"seed: {seed!r} is no whole number from 0; give one, such as 0")
+    return seed
 
 
 def build(rows: Rows, spec: Any, seed: int) -> Federation:
@@ -131,10 +151,11 @@ def _encoded(fed: Federation, table: Any, spec: Table) -> Federation:
     train: Tensor = torch.cat([rows for i, rows in enumerate(fed.train) if i not in fed.newcomers])
     own = dict(zip(fed.clients, fed.train, strict=True)) if spec.statistics == "client" else None
     marks = spec.missing if isinstance(spec.missing, dict) else dict.fromkeys(table.column_names, spec.missing)
-    schema = TableSchema.fit(table, train, own, marks)
+    schema = TableSchema.fit(table, train, own, marks, optional=spec.missing_columns == "fill")
     names = [fed.clients[i] for i in fed.owner().tolist()] if own else None
     pooled = schema.encode(table) if own else None
-    fed = replace(fed, x=schema.encode(table, names), columns=schema.columns, table=schema, pooled=pooled)
+    fed = replace(fed, x=schema.encode(table, names), columns=schema.columns, table=schema, pooled=pooled,
+                  hashes=row_hashes(table))  # fmt: skip
     for note in table_notes(schema, own is not None):
         fed = _noted(fed, note)
     return fed

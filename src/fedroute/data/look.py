@@ -17,13 +17,20 @@ _ID = re.compile(
 )
 _DRESSED = r"^[<>≤≥~±]?\s*[+-]?\d[\d.,]*\s*([%‰°µμ]|[%‰°µμ]?\p{L}[\p{L}/%²³]{0,7})?$"
 """A number with a sign or a unit beside it: <0.1, 60 kg, 5 %."""
+DATE = (
+    r"^(\d{4}[-/](0?[1-9]|1[0-2])[-/](0?[1-9]|[12]\d|3[01])([ T]\d{1,2}:\d{2}.*)?|\d{4}-(0[1-9]|1[0-2])"
+    r"|\d{1,2}[./-]\d{1,2}[./-]\d{4}( \d{1,2}:\d{2}.*)?|\d{4}年\d{1,2}月(\d{1,2}日)?)$"
+)
+"""A date, a month, or a date with a time of day."""
+DATES = 0.9  # of a column's cells or names, from which it holds dates
 FEW = 20  # values, under which nothing says that a column tells rows apart
 FAULTS = ("strange", "mixed", "dressed", "unsure")
 LEFT_OUT = {
-    "date": "holds dates: not used (name it in `features` to use it, in days)",
+    "date": "holds dates: not used (`time: NAME` if it is the time of a row; name it in `features` to use it, in days)",
+    "dates": "holds dates: not used (`time: NAME` if it is the time of a row, else `drop: [NAME]`)",
     "identifier": "looks like an identifier: not used (name it in `features` to use it)",
 }
-"""Readings by which a column is not used -> why."""
+"""Readings by which a column is not used -> why; see `left_out`."""
 Kind = Literal["time", "nothing", "text", "number", "strange"]
 
 
@@ -32,7 +39,8 @@ class Look:
     """Of a column, or of one client's part of it: counts, and of names their hashes; no value.
 
     kind: of its cells; type: for people. known: cells with a value. numbers: of a text, those that are numbers; coded:
-    whether one has zeros in front; dressed: how many have something beside the number. texts, values: how many
+    whether one has zeros in front; dressed: how many have something beside the number; dates: of a text, those that are
+    dates, where this may matter. texts, values: how many
     different names, or numbers, there are, at least and at most; the same where one party sees all. hashes: 8 bytes of
     each different name, by which those of several parts are counted together; None where all are numbers, or more than
     half of the rows have a name of their own: these are as good as the rows. whole: whether all numbers are whole;
@@ -45,6 +53,7 @@ class Look:
     numbers: int = 0
     coded: bool = False
     dressed: int = 0
+    dates: int = 0
     texts: tuple[int, int] = (0, 0)
     hashes: frozenset[str] | None = frozenset()
     values: tuple[int, int] = (0, 0)
@@ -52,6 +61,10 @@ class Look:
     apart: bool = True
     first: int | None = None
     last: float | None = None
+
+    @property
+    def holds_dates(self) -> bool:
+        return self.kind == "text" and self.dates >= DATES * self.known > 0
 
     def json(self) -> dict[str, Any]:
         return asdict(self) | {"hashes": None if self.hashes is None else sorted(self.hashes)}
@@ -81,6 +94,7 @@ class Look:
             numbers=sum(p.numbers for p in own),
             coded=any(p.coded for p in own),
             dressed=sum(p.dressed for p in own),
+            dates=sum(p.dates for p in own),
             texts=(max([len(union), *(low for low, _ in shy)]), len(union) + sum(high for _, high in shy)),
             hashes=None if shy else union,
             values=(max(p.values[0] for p in own), sum(p.values[1] for p in own)),
@@ -109,10 +123,17 @@ def reading_of(look: Look, name: str, spec: Table) -> str:
         apart = _values_apart(look, name) if number else _texts_apart(look, name)
         if apart is None:
             return "unsure"
+        if apart and look.holds_dates:
+            return "dates"
         if apart:
             units = not number and not _ID.search(name) and look.dressed >= 0.9 * look.known
             return "dressed" if units else "identifier"
     return "number" if number and not declared else "name"
+
+
+def left_out(name: str, reading: str) -> str:
+    """That a column of one of LEFT_OUT is not used, and what can be done."""
+    return f"column {name} {LEFT_OUT[reading].replace('NAME', name)}"
 
 
 def _called(look: Look, different: tuple[int, int]) -> bool | None:
@@ -180,7 +201,8 @@ def _texts(look: Look, column: Any, tell: bool) -> Look:
     many = pc.count_distinct(column).as_py()
     look = replace(look, texts=(many, many), hashes=None)
     if tell or many > look.known / 2:
-        look = replace(look, dressed=pc.sum(dressed(column)).as_py() or 0)
+        dates = pc.sum(pc.match_substring_regex(column, DATE)).as_py() or 0
+        look = replace(look, dressed=pc.sum(dressed(column)).as_py() or 0, dates=dates)
     if many > look.known / 2:
         return look
     if not tell or (look.numbers == look.known and not look.coded):

@@ -27,6 +27,12 @@ from fedroute.errors import InputError
 from fedroute.words import count
 
 PARQUET, ARRAYS = (".parquet", ".pq"), (".npz", ".npy")
+MENDS = {
+    r"say `encoding: .*": "save the queries as UTF-8",
+    r"give a file with rows or leave the client out": "give a line of column names and a row for each query",
+    r", or give `columns: .*": "",
+}
+"""Mends of a client's file, which has a config in which things can be said -> those of a file of queries."""
 
 
 class QueryForm(BaseModel):
@@ -107,8 +113,11 @@ def read_queries(path: Path, form: QueryForm, source: Mapping[str, Any] | None =
             raise InputError(f"{path}: the models were trained on a table; give CSV or Parquet with its columns")
         try:
             found = _parquet(path) if ending in PARQUET else _csv(path, form.table, spec)
-        except InputError as e:  # queries have no config in which an encoding could be said
-            raise InputError(re.sub(r"say `encoding: .*", "save the queries as UTF-8", str(e))) from None
+        except InputError as e:
+            told = str(e)
+            for mend, instead in MENDS.items():
+                told = re.sub(mend, instead, told)
+            raise InputError(told) from None
         return _table(path, found, form.table, spec, notes), notes
     if path.is_dir() or ending in ENDINGS:
         x = _images(path, form, spec)
@@ -194,8 +203,8 @@ def _not_given(path: Path, rows: Mapping[str, Sequence[Any]]) -> Iterator[str]:
     bare = [k for k, row in enumerate(zip(*rows.values(), strict=True), 1) if all(_blank(v) for v in row)]
     if bare:
         yield (
-            f"{path}: row {bare[0]}{' and others' if len(bare) > 1 else ''}: no value is given; what is answered is "
-            "what an average case would get"
+            f"{path}: row {bare[0]}{' and others' if len(bare) > 1 else ''}: no value is given; where a client is "
+            "found for it all the same, it answers as to an average case"
         )
 
 

@@ -35,7 +35,9 @@ class TableSchema(BaseModel):
     """x has the numeric columns, standardised (and cut off at a million deviations); then a 0/1 flag for each column
     of `flags`, 1 where the value was missing; then the categorical columns as codes: the place of the name among
     `categorical[column]` (sorted), or one more for a name that no training row of any client had. missing: the values
-    that mean "missing" in a column, besides the usual marks. JSON: `model_dump_json`, `model_validate_json`."""
+    that mean "missing" in a column, besides the usual marks. optional: whether a query over HTTP may leave columns out,
+    which are then missing, as they are where a client has none (`missing_columns: fill`).
+    JSON: `model_dump_json`, `model_validate_json`."""
 
     model_config = ConfigDict(frozen=True)
     numeric: tuple[str, ...]
@@ -44,6 +46,7 @@ class TableSchema(BaseModel):
     federated: Statistics
     clients: dict[str, Statistics] = {}  # where each client uses its own
     missing: dict[str, tuple[str, ...]] = {}
+    optional: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -63,11 +66,12 @@ class TableSchema(BaseModel):
         train: Tensor,
         clients: Mapping[str, Tensor] | None = None,
         missing: Mapping[str, Sequence[object]] | None = None,
+        optional: bool = False,
     ) -> Self:
         """table: a pyarrow Table of R rows, columns float64 (numeric) or string (categorical), null where missing;
         train: the training rows; clients: name -> its training rows, where each is to use its own statistics (what a
         client has no value for comes from the others); missing: column -> the values that mean "missing" in a later
-        query, as they did when the table was read."""
+        query, as they did when the table was read; optional: as of the schema."""
         import pyarrow as pa
 
         numeric = tuple(c for c in table.column_names if pa.types.is_floating(table.schema.field(c).type))
@@ -79,7 +83,8 @@ class TableSchema(BaseModel):
         own = {c: statistics_of(table.take(rows.numpy()), numeric, names, whole) for c, rows in (clients or {}).items()}
         marks = {c: tuple(map(canonical, v)) for c, v in (missing or {}).items() if c in table.column_names and v}
         return cls(
-            numeric=numeric, flags=flags, categorical=categorical, federated=whole, clients=own, missing=marks
+            numeric=numeric, flags=flags, categorical=categorical, federated=whole, clients=own, missing=marks,
+            optional=optional,
         )  # fmt: skip
 
     def encode(self, rows: Any, client: Sequence[str] | str | None = None) -> Tensor:

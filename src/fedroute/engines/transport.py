@@ -94,6 +94,7 @@ class Transported:
         self.sent += 1
         patience = Patience(self.deadline if self.late == "discard" else None)
         asked = Asked(i, work.round, Caller(self.transport, self.clients[i], patience, self.timeout, self.log))
+        asked.blobs = [common.id]  # from now on: the next round may begin before the thread does
         order: Payload = {
             "round": work.round, "base": int(private["round"]), "seed": work.seed, "lr": float(work.lr),
             "judged": work.judged, "chunk": self.chunk,
@@ -212,9 +213,10 @@ class Transported:
 
     def _stop(self, asked: "Asked") -> None:
         """The client is told to stop, once, by a thread of its own: it may be slow to hear."""
-        if asked.stopped:
-            return
-        asked.stopped = True
+        with self._lock:  # the round and the one that asks may find at once that it is late
+            if asked.stopped:
+                return
+            asked.stopped = True
         asked.patience.end()
 
         def tell() -> None:

@@ -169,6 +169,7 @@ def _schema(form: Form, spec: Table, told: Sequence[Mapping[str, Any]]) -> Table
         categorical={c: tuple(sorted(counts[c])) for c in names},
         federated=summed_up([None] * len(numeric), [counts[c] for c in names]),
         missing=marks,
+        optional=spec.missing_columns == "fill",
     )
 
 
@@ -180,8 +181,8 @@ def own_federation(data: SiteData, agreement: Agreement) -> Federation:
     p, i, n = data.prepared(agreement.form), agreement.place(data.client), len(agreement.clients)
     if (now := tuple(map(len, p.parts))) != (then := agreement.sizes[data.client]):
         raise InputError(f"{data.client}: {now} rows to train, validate and test, and {then} when it was agreed: "
-                         "put the data back and start the site anew, or let the hub begin a new run (`fedroute "
-                         "hub start --new-run`)")  # fmt: skip
+                         "put the data back, or let the hub begin a new run (`fedroute hub start "
+                         "--new-run`)")  # fmt: skip
     none = torch.zeros(0, dtype=torch.int64)
     train, validation, test = (tuple(rows if k == i else none for k in range(n)) for rows in p.parts)
     schema, x, pooled = agreement.table, p.x, None

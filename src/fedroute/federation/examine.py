@@ -13,20 +13,29 @@ if TYPE_CHECKING:
     from fedroute.federation.check import Finding
 
 SOON = 30  # days before a certificate's end from which it is said
+AS_AGREED = "the rows are those that were agreed on with the hub"
 
 
 def examine(site: SiteFolder) -> "list[Finding]":
-    """Findings, each "ok", "note" or "refused" and a text with the mend: data, schema and label map, certificate, key,
-    the way to the hub, both clocks. Raises InputError where the site has not joined, or has left."""
+    """Findings, each "ok", "note" or "refused" and a text with the mend: data, schema and label map, whether the
+    rows are those agreed on, certificate, key, the way to the hub, both clocks. Raises InputError where the site has
+    not joined, or has left."""
     import yaml
 
     from fedroute.federation.check import Finding, check_data, clock
+    from fedroute.federation.same_rows import changed
+    from fedroute.federation.site_spec import read_data_spec
 
     site.to_join()
     to_be_in(site)
     settings = site.settings()
     config: dict[str, Any] = yaml.safe_load(site.config.read_text(encoding="utf-8"))
-    found = list(check_data(Path(settings["data"]), config["federation"], settings["name"]))
+    data, name = Path(settings["data"]), settings["name"]
+    found = list(check_data(data, config["federation"], name))
+    if all(f.level != "refused" for f in found):
+        words = changed(site.root, config["federation"], read_data_spec(data), data.parent, name, str(data))
+        if words is not None:
+            found.append(Finding("refused", words) if words else Finding("ok", AS_AGREED))
     startup = site.kit / "startup"
     left = days_left(startup / "client.crt", datetime.datetime.now(datetime.UTC))
     if left < 0:

@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict
 from fedroute.data.columns import told_fault
 from fedroute.data.labels import called, label_of
 from fedroute.data.load import checked_source
-from fedroute.data.look import LEFT_OUT, Look, reading_of
+from fedroute.data.look import LEFT_OUT, Look, left_out, reading_of
 from fedroute.data.rows import Names, by_value
+from fedroute.data.sources.files import AT_SITES
 from fedroute.data.sources.tables import lacking_columns, wanted_columns
 from fedroute.data.spec import Table
 from fedroute.errors import InputError
@@ -68,7 +69,7 @@ def hub_spec(spec: Mapping[str, Any]) -> Any:
     what is of simulations alone."""
     given = without_paths(spec)
     if given.get("source") in ("images", "npz"):
-        given["path"] = "each site's own"
+        given["path"] = AT_SITES
     checked = checked_source(given)
     if isinstance(checked, Table):
         checked = checked.model_copy(update={"path": None, "paths": None})
@@ -159,7 +160,7 @@ def _columns(
         if fault := _fault(spec, name, looks, look, reading):
             faults.append(fault)
         elif reading in LEFT_OUT:
-            notes.append(f"column {name} {LEFT_OUT[reading]}")
+            notes.append(left_out(name, reading))
         else:
             own = {p["type"] for p in having.values() if p["type"] != "null"}
             found.append(Column(name=name, type=types.get(name, own.pop() if own else "null"), reading=reading))
@@ -174,9 +175,11 @@ def _fault(spec: Table, name: str, looks: Mapping[str, Look], look: Look, readin
     if reading == "strange":
         return f"{next(iter(looks))}: column {name!r} holds {look.type}, which is no feature; `drop: [{name}]`"
     if reading == "unsure":
-        return (f"column {name!r} may be an identifier: most of its values differ at {_some(_apart(known))}, and "
-                f"counts do not say whether they do at all sites together; `drop: [{name}]`, or say what it is: name "
-                f"it in `features` or in `categorical`")  # fmt: skip
+        what, time = ("holds dates", f"`time: {name}` if it is the time of a row, ") if look.holds_dates else (
+            "may be an identifier", "")  # fmt: skip
+        return (f"column {name!r} {what}: most of its values differ at {_some(_apart(known))}, and counts do not say "
+                f"whether they do at all sites together; {time}`drop: [{name}]`, or say what it is: name it in "
+                f"`features` or in `categorical`")  # fmt: skip
     numbers = [c for c, part in known.items() if part.kind == "text" and part.numbers == part.known and not part.coded]
     odd = [c for c, part in known.items() if part.kind == "text" and part.numbers < part.known]
     if reading == "mixed" or (reading == "name" and numbers and odd and name not in spec.categorical):

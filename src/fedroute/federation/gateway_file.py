@@ -40,7 +40,7 @@ def asked_at(
     if not made["gateway"]:
         raise InputError("--tokens: of which gateway? give --gateway HOST:PORT too")
     place(made["gateway"], "--gateway")
-    read_gateway(root, made)
+    read_gateway(root, {**settings, **made})
     return made
 
 
@@ -68,12 +68,25 @@ def read_gateway(root: Path, settings: Mapping[str, Any]) -> GatewayFile:
     except ValidationError as e:
         first = e.errors()[0]
         raise InputError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
-    for client, url in made.addresses.items():
-        if not is_url(url):
-            raise InputError(
-                f"{file}: addresses.{client}: {url!r} is no URL; give one such as https://gateway.north.org"
-            )
+    _check_addresses(root, file, settings, made.addresses)
     if not made.tokens and settings["gateway"].rpartition(":")[0].strip("[]") not in HERE:
         raise InputError(f"gateway {settings['gateway']}: anybody who reaches it could ask: give --tokens FILE (or "
                          f"`tokens:` in {file}), or 127.0.0.1")  # fmt: skip
     return made
+
+
+def _check_addresses(root: Path, file: Path, settings: Mapping[str, Any], addresses: Mapping[str, str]) -> None:
+    """Names are held against the sites that the hub has approved, once it has approved any: those who have left are
+    still among them, and those who come later already."""
+    from fedroute.federation.onboarding import approved_sites
+
+    if addresses and settings.get("kind") == "site":
+        raise InputError(f"{file}: addresses: a site's gateway has none to give; put them into the hub's {NAME}")
+    known = sorted(approved_sites(root)) if addresses else []
+    for client, url in addresses.items():
+        if known and client not in known:
+            raise InputError(f"{file}: addresses.{client}: no site of that name is approved; {nearest(client, known)}")
+        if not is_url(url):
+            raise InputError(
+                f"{file}: addresses.{client}: {url!r} is no URL; give one such as https://gateway.north.org"
+            )

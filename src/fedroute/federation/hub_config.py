@@ -1,7 +1,10 @@
 """What of a hub's config can be checked before any site hears of it."""
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from fedroute.data.sources.files import AT_SITES
 from fedroute.errors import InputError
 from fedroute.federation.site_spec import ELSEWHERE
 
@@ -31,13 +34,13 @@ def checked_config(config: "Config") -> tuple["Config", list[str]]:
              for key in ELSEWHERE if config.federation.get(key) is not None]  # fmt: skip
     given = without_paths(config.federation)
     if given.get("source") in ("images", "npz"):  # which a config must have a path for
-        given["path"] = "each site's own"
+        given["path"] = AT_SITES
     return config.model_copy(update={"federation": given}), notes
 
 
-def checked_start(hub: "HubFolder", new_run: bool = False) -> None:
-    """Raises InputError, which names file and key, where the hub's config is wrong, or is not that of the run that is
-    there; with `new_run` that may be another."""
+def checked_start(hub: "HubFolder", new_run: bool = False) -> list[str]:
+    """Notes on a hub that can start. Raises InputError, which names file and key, where the hub's config is wrong, or
+    is not that of the run that is there; with `new_run` that may be another."""
     from fedroute.config import load
     from fedroute.federation.run_before import same_run
 
@@ -46,8 +49,32 @@ def checked_start(hub: "HubFolder", new_run: bool = False) -> None:
         checked_config(config)
     except InputError as e:
         raise InputError(f"{hub.config}: {e}") from None
+    notes = [text] if (text := _to_join_anew(config.federation, hub)) else []
     if not new_run:
-        same_run(config, hub.run)
+        try:
+            same_run(config, hub.run)
+        except InputError as e:  # all that a change needs, at once
+            raise InputError("\n".join([str(e), *notes])) from None
+    return notes
+
+
+def _to_join_anew(federation: Mapping[str, Any], hub: "HubFolder") -> str:
+    """What is to be done where sites hold another `federation:` part than this one: they tell nothing by it."""
+    from fedroute.federation.form import differs
+    from fedroute.federation.onboarding import approved_sites
+
+    keys, sites = set[str](), list[str]()
+    for name, site in approved_sites(hub.root).items():
+        if "given" in site and (key := differs(json.loads(site["given"]), federation)):
+            keys.add(f"federation.{key}")
+            sites.append(name)
+    if not sites:
+        return ""
+    return (
+        f"{' and '.join(sorted(keys))} is not as {', '.join(sorted(sites))} got it in the zip, and by another no site "
+        f"tells anything: for each of them `fedroute site approve REQUEST.zip --hub {hub.root}`, and at the site, "
+        "stopped, `fedroute site join` with the new zip"
+    )
 
 
 def _made_up(config: "Config") -> "Federation | None":

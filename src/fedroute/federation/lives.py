@@ -15,7 +15,9 @@ from fedroute.federation.leaving import left_words
 from fedroute.federation.ports import bound_at, fault_at, port_words
 from fedroute.federation.site_standing import words_on
 from fedroute.federation.state_file import read_state
+from fedroute.federation.twins import REPLACED, TWINS
 
+UNSAID = 5.0  # seconds that the first word of the hub is waited for by who is admitted
 PROCESS_LOG = "process.log"  # what the processes print
 
 
@@ -31,7 +33,8 @@ def begin(folder: Folder, foreground: bool, wait: float, ready: Callable[[Folder
         from fedroute.federation.hub_config import checked_start
         from fedroute.federation.run_before import put_aside
 
-        checked_start(folder, new_run)
+        for text in checked_start(folder, new_run):
+            print(f"note: {text}")
         if new_run and (kept := put_aside(folder)):
             print(f"the run before is kept in {kept}")
     if foreground:
@@ -95,10 +98,15 @@ def hub_is_up(folder: Folder) -> str:
 
 
 def site_is_in(folder: Folder) -> str:
-    settings = folder.settings()
-    if not read_state(folder.root).get("admitted"):
+    settings, state = folder.settings(), read_state(folder.root)
+    gateway = _own_gateway(folder)
+    if not state.get("admitted") or (settings.get("gateway") and not gateway and not state.get("fault")):
         return ""
-    return f"{settings['name']} is admitted by the hub {settings['host']}:{settings['port']}"
+    if state.get("hub_says") == {} and time.time() - float(state["at"]) < UNSAID:
+        return ""  # whether another process runs under this name the hub says in its first answer
+    words = f"{settings['name']} is admitted by the hub {settings['host']}:{settings['port']}"
+    twin = (state.get("hub_says") or {}).get("words")
+    return "\n".join([words + (f"; {gateway}" if gateway else ""), *([twin] if twin in (TWINS, REPLACED) else [])])
 
 
 def wait_for_run(hub: HubFolder, say: Callable[[str], None]) -> None:
@@ -127,12 +135,13 @@ def hub_status(hub: HubFolder) -> dict[str, Any]:
 
 def site_status(site: SiteFolder) -> dict[str, Any]:
     """running, process, restarts, name, joined, asked (whether a manifest waits for its owner), gateway (HOST:PORT of
-    its own, only where it has one), left (words, only where it has), and what the site itself says: admitted, hub
-    (whether it is connected now), words (why it is not), fault (for which it refuses to take part), hub_says (phase
-    and words of the hub's run)."""
+    its own) and gateway_says (how that stands; both only where it has one), left (words, only where it has), and what
+    the site itself says: admitted, hub (whether it is connected now), words (why it is not), fault (for which it
+    refuses to take part), hub_says (phase and words of the hub's run)."""
     settings = site.settings()
     own = {"name": settings["name"], "joined": site.joined, "asked": is_open(site)}
-    own |= {"gateway": settings["gateway"]} if settings.get("gateway") else {}
+    if settings.get("gateway"):
+        own |= {"gateway": settings["gateway"], "gateway_says": _own_gateway(site)}
     if words := left_words(site.root):
         own["left"] = words
     return _running(site) | own | _state(site)
@@ -161,8 +170,16 @@ def site_words(found: dict[str, Any]) -> str:
         return f"{name} is not running"
     how = "connected with the hub" if found.get("hub") else "not connected with the hub"
     stands = f"{name} is running (process {found['process']}, started anew {found['restarts']} times), {how}"
-    gateway = [f"its own gateway: {found['gateway']}; log.txt says how it stands"] if found.get("gateway") else []
+    gateway = []
+    if at := found.get("gateway"):
+        gateway = [found.get("gateway_says") or f"its own gateway at {at} has not said yet how it stands"]
     return "\n".join([stands, *gateway, *words_on(found)])
+
+
+def _own_gateway(folder: Folder) -> str:
+    from fedroute.federation.site_gateway import own_gateway
+
+    return own_gateway(folder.root, supervise.Running(folder.root).process)
 
 
 def _running(folder: Folder) -> dict[str, Any]:

@@ -43,8 +43,8 @@ class Asking(MessageReceiver):  # type: ignore[misc]  # NVFLARE has no types
             if (there := self._communicator.find_endpoint(site)) is None:
                 raise Away(f"{site} is not connected")
             self._communicator.send(there, APP, Message({NUMBER: number, METHOD: method}, pack(payload)))
-        except CommError as e:
-            _set(reply, Away(f"{site}: the connection broke as it was asked to {method} ({e.code})"))
+        except (CommError, RuntimeError) as e:  # RuntimeError: NVFLARE is ending
+            _set(reply, Away(f"{site}: the connection broke as it was asked to {method} ({e})"))
         except TransportError as e:
             _set(reply, e)
         return reply

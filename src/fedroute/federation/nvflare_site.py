@@ -71,7 +71,7 @@ class SiteComponent(Widget, EndpointMonitor):  # type: ignore[misc]
         self.standing.is_in()
         self.say("admitted by the hub")
         if callable(look := getattr(self.handler, "look", None)):
-            threading.Thread(target=lambda: self.standing.has(look()), name="fedroute-look", daemon=True).start()
+            threading.Thread(target=self.standing.keep_looking, args=(look,), name="fedroute-look", daemon=True).start()
         threading.Thread(target=self._tell, name="fedroute-here", daemon=True).start()
 
     def _opened(self) -> Handler:

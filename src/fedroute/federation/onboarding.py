@@ -101,7 +101,7 @@ def approve(asked: Path, hub: HubFolder, out: Path | None = None, again: bool = 
             "hub signs sites only; nobody can administer it from outside"
         )
     name, key = checked_name(str(found["name"]), "the name of the site"), str(found["public_key_sha256"])
-    known = _approved(hub)
+    known = approved_sites(hub.root)
     if name in known and known[name]["key"] != key and not again:
         raise InputError(
             f"{asked}: {name!r} was given to another key ({shown(known[name]['key'])}) on {known[name]['at']}: ask the "
@@ -129,8 +129,9 @@ def approve(asked: Path, hub: HubFolder, out: Path | None = None, again: bool = 
         z.writestr(ABOUT, json.dumps(about, ensure_ascii=False))
     write(signed, bundle.getvalue())
     scratch.unlink()
-    known[name] = {"org": found["org"], "key": key, "at": time.strftime("%Y-%m-%d")}
-    write(hub.root / "approved.json", json.dumps(known, indent=1) + "\n")
+    given = json.dumps(about["config"]["federation"], sort_keys=True, ensure_ascii=False)
+    known[name] = {"org": found["org"], "key": key, "at": time.strftime("%Y-%m-%d"), "given": given}
+    write(hub.root / "approved.json", json.dumps(known, indent=1, ensure_ascii=False) + "\n")
     return Approved(name, str(found["org"]), shown(key), settings["fingerprint"], signed)
 
 
@@ -272,11 +273,17 @@ def _given(hub: HubFolder) -> dict[str, Any]:
     return config
 
 
-def _approved(hub: HubFolder) -> dict[str, dict[str, str]]:
-    file = hub.root / "approved.json"
+def approved_sites(root: Path) -> dict[str, dict[str, str]]:
+    """Name -> {org, key, at, given: the `federation:` part in its zip, as JSON; not of those of old} of each site that
+    the hub of this folder has ever approved. Raises InputError where the
+    file of them cannot be read."""
+    file = root / "approved.json"
     if not file.exists():
         return {}
-    found: dict[str, dict[str, str]] = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        found: dict[str, dict[str, str]] = dict(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as e:
+        raise InputError(f"{file}: cannot be read ({type(e).__name__}): bring it back from a copy") from None
     return found
 
 

@@ -2,19 +2,25 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from fedroute.durable import write
 from fedroute.errors import InputError
-from fedroute.federation.own_rows import Prepared
+from fedroute.federation.agreed import check
+from fedroute.federation.agreement import Agreement, own_federation
+from fedroute.federation.form import differs
+from fedroute.federation.own_rows import Prepared, SiteData
+from fedroute.federation.site_spec import DataSpec
 
-ROWS = "rows.sha256"
+AGREED, ROWS = "agreed.json", "rows.sha256"
 CHANGED = (
-    "the data have changed since the agreement: put them back and start the site anew, or let the hub begin a new run "
-    "(`fedroute hub start --new-run`)"
+    "the data have changed since the agreement: put them back, or let the hub begin a new run (`fedroute hub start "
+    "--new-run`)"
 )
 
 
@@ -54,3 +60,23 @@ def still_the_same(folder: Path, p: Prepared, client: str) -> None:
         write(file, found + "\n")
     elif file.read_text(encoding="utf-8").strip() != found:
         raise InputError(f"{client}: {CHANGED}")
+
+
+def changed(site: Path, given: Mapping[str, Any], source: DataSpec, base: Path, client: str, file: str) -> str | None:
+    """Whether the rows are those that this site has agreed on last, without a process of it: "" where they are, else
+    what is to be said; None where it has agreed on nothing yet, or by another `federation:` part than it is given now,
+    or by another version of fedroute. site: its folder; the rest as in `SiteData.read`."""
+    try:
+        agreed = check(json.loads((site / AGREED).read_text(encoding="utf-8")))
+        agreement, folder = Agreement.model_validate_json(agreed["data"]), site / "runs" / agreed["federation"]
+    except (OSError, ValueError, KeyError, InputError):
+        return None
+    if not (folder / ROWS).exists() or differs(given, agreement.spec):
+        return None
+    try:
+        data = SiteData.read(source, base, agreement.spec, client, file)
+        own_federation(data, agreement)
+        still_the_same(folder, data.prepared(agreement.form), client)
+    except InputError:  # whatever it is, rows as agreed do not raise it
+        return CHANGED
+    return ""

@@ -76,6 +76,7 @@ class Site:
         self._unfit: tuple[float, Terms, str] | None = None
         self._answered, self._out, self._since = 0, 0, time.monotonic()
         self.fault = ""  # for which it refuses now to take part, for its owner
+        self._stuck: tuple[str, Payload] | None = None  # the call of the hub that it was found at
         if left(folder):
             self.left.set()
 
@@ -90,30 +91,41 @@ class Site:
             if method not in QUICK and STOPPED not in str(e):
                 self.log(f"refused {method}: {e}")
             if method in SETTLING:
-                self.fault = str(e)
+                self.fault, self._stuck = str(e), (method, payload)
             raise
         except (InputError, RunFailed) as e:
             self.log(f"{method}: {e}")
             if method in SETTLING:
-                self.fault = str(e)
+                self.fault, self._stuck = str(e), (method, payload)
             raise Refused(f"{method}: cannot be answered at this site; its log says why") from None
         except Exception as e:
             self.log(f"{method}: {traceback.format_exc()}".rstrip())
             raise Refused(f"{method} raised {type(e).__name__}; the traceback is in the log of this site") from None
         if method not in QUICK:
-            self.fault = ""
+            self.fault, self._stuck = "", None
         self._count(method, size(reply))
         return reply
 
     def look(self) -> str:
-        """Whether it can still take part in what was agreed on, before the hub asks: its fault."""
-        if (self.folder / "agreed.json").exists() and not self.left.is_set():
+        """Whether it can still take part in what was agreed on, before the hub asks, and whether a fault of its own is
+        still there when the hub asks no more: its fault. Nothing leaves."""
+        stuck = self._stuck or (("", {}) if not self.fault and (self.folder / "agreed.json").exists() else None)
+        if stuck and not self.left.is_set() and not self._closed:
             try:
-                self._agreed()
-                self.fault = ""
-            except (Refused, InputError) as e:
-                self.fault = str(e)
+                self._tried(*stuck)
+                self.fault, self._stuck = "", None
+            except (Refused, InputError, RunFailed) as e:
+                self.fault, self._stuck = str(e), stuck
         return self.fault
+
+    def _tried(self, method: str, payload: Payload) -> None:
+        """Does what answering the hub took."""
+        if method == "agree":
+            self._made(_json(payload, "terms"))
+        elif method:
+            self._tell(method, payload)
+        else:
+            self._agreed()
 
     def close(self) -> None:
         """Stops a training between two batches, and says what was answered. Nothing is answered any more."""

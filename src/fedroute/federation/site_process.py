@@ -33,6 +33,7 @@ class Joined(Site):
     def __call__(self, method: str, payload: Payload) -> Payload:
         if method in ASKS_BY and (key := differs(self.given, self._asked_by(method, payload))):
             self.log(f"{method} was refused: federation.{key} is not as this site was given it")
+            self._stuck = None  # no row of this site mends it
             self.fault = (
                 f"{method}: federation.{key} is not as this site was given it: where the config has changed, sign the "
                 "site's request again, and let it join anew"

@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fedroute.federation.twins import TWINS
+from fedroute.federation.twins import REPLACED, TWINS
 
+SOONEST, LONGEST = 5.0, 60.0  # seconds between two looks at a fault of its own; doubled each time it is still there
 STALE = 2.0  # seconds after a call of the hub in which it may still say how it stood before
 
 
@@ -23,7 +24,7 @@ class SiteStanding:
 
     def connected(self, here: bool, words: str = "") -> None:
         """words: where it is not, why."""
-        told = self.told if here or self.told.get("words") == TWINS else {}
+        told = self.told if here or self.told.get("words") in (TWINS, REPLACED) else {}
         self._set(hub=here, words=words, told=told)
 
     def called(self, fault: str) -> None:
@@ -35,6 +36,17 @@ class SiteStanding:
     def has(self, fault: str) -> None:
         """What it found by itself."""
         self._set(fault=fault)
+
+    def keep_looking(self, look: Callable[[], str], wait: Callable[[float], object] = time.sleep) -> None:
+        """Looks what its own fault is, at once and then, while there is one, again and again: data may come
+        back when the hub asks no more. Does not return."""
+        self.has(look())
+        pause = SOONEST
+        while True:
+            wait(pause)
+            pause = min(2 * pause, LONGEST) if self.fault else SOONEST
+            if self.fault:
+                self.has(look())
 
     def heard(self, told: Mapping[str, Any], asked: float) -> None:
         """What the hub says of how it stands: phase and words. asked: when that was asked for (time.monotonic)."""

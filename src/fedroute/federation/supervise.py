@@ -81,7 +81,7 @@ def start(folder: Path) -> None:
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=folder,
             env=os.environ | {"PYTHONPATH": environment({})["PYTHONPATH"]},
         )  # fmt: skip
-    for _ in range(200):
+    for _ in range(1200):
         if Running(folder).process:
             return
         if begun.poll() is not None:
@@ -192,7 +192,7 @@ def _locked(folder: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # so that two who ask at once do not see each other
     except OSError:
         return True
     finally:

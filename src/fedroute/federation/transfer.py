@@ -170,8 +170,8 @@ def pull(caller: Caller, id: str, size: int, to: Path, chunk: int = CHUNK) -> Pa
 
 
 def spooled(folder: Path | None = None) -> "tempfile.TemporaryDirectory[str]":
-    """A folder for transfers that end with this process."""
-    return tempfile.TemporaryDirectory(prefix="fedroute-", dir=folder)
+    """A folder for transfers that end with this process. One that is under way while it is removed is no fault."""
+    return tempfile.TemporaryDirectory(prefix="fedroute-", dir=folder, ignore_cleanup_errors=True)
 
 
 def _piece(source: bytes | Path, offset: int, length: int) -> bytes:

@@ -7,8 +7,12 @@ from typing import Any
 from fedroute.federation.transport import Payload
 
 TWINS = "two processes run under this name and take turns: was its folder copied? stop one of them"
+REPLACED = (
+    "another process under this name was connected until this one came: was its folder copied? then stop one of them"
+)
 CANNOT = "the run cannot go on: "
 WITHIN = 120.0  # seconds after which processes that took turns are forgotten
+SHOWN = 15.0  # seconds for which it is told that one replaced another: it may have ended in a way that nobody saw
 
 
 class Twins:
@@ -16,22 +20,23 @@ class Twins:
 
     def __init__(self) -> None:
         self._before = dict[str, dict[str, float]]()  # site -> process that was replaced -> when
-        self._seen = dict[str, float]()
+        self._seen, self._replaced = dict[str, float](), dict[str, float]()
 
     def came(self, name: str, old: str, new: str) -> bool:
         """A process of this site replaces another; whether two take turns, where that has not been said lately."""
         now, before = time.monotonic(), self._before.setdefault(name, {})
-        before[old] = now
+        before[old] = self._replaced[name] = now
         if now - before.pop(new, -WITHIN) >= WITHIN:
             return False
-        fresh = name not in self.notes()
+        fresh = self.notes().get(name) != TWINS
         self._seen[name] = now
         return fresh
 
     def notes(self) -> dict[str, str]:
-        """site -> TWINS, of those of which two were there lately."""
+        """site -> TWINS, of those of which two were there lately, or REPLACED, where another may be there."""
         now = time.monotonic()
-        return {name: TWINS for name, when in list(self._seen.items()) if now - when < WITHIN}
+        found = {name: REPLACED for name, when in list(self._replaced.items()) if now - when < SHOWN}
+        return found | {name: TWINS for name, when in list(self._seen.items()) if now - when < WITHIN}
 
 
 def told_to(name: str, state: Mapping[str, Any], since: float = 0.0, note: str = "") -> Payload:

@@ -3,14 +3,11 @@
 import re
 
 from fedroute.data.federation import Federation
+from fedroute.data.look import DATE, DATES
 from fedroute.profile.finding import Finding
 from fedroute.said import say
 
-MOST = 0.9  # of a column's names that are dates
-_DATE = re.compile(
-    r"\d{4}[-/](0?[1-9]|1[0-2])[-/](0?[1-9]|[12]\d|3[01])([ T]\d{1,2}:\d{2}.*)?|\d{4}-(0[1-9]|1[0-2])"
-    r"|\d{1,2}\.\d{1,2}\.\d{4}( \d{1,2}:\d{2}.*)?"
-)
+_DATE = re.compile(DATE)
 _CALLED = re.compile(r"time|timestamp|date|datetime|month|week|year|日期|时间|年份|年月", re.I)
 _LEFT_OUT = re.compile(r"column (.+) holds dates: not used")
 
@@ -44,4 +41,4 @@ def date_findings(federation: Federation) -> list[Finding]:
 
 def _as_names(federation: Federation) -> list[str]:
     kinds = federation.table.categorical.items() if federation.table else ()
-    return [c for c, names in kinds if names and sum(map(bool, map(_DATE.fullmatch, names))) >= MOST * len(names)]
+    return [c for c, names in kinds if names and sum(map(bool, map(_DATE.fullmatch, names))) >= DATES * len(names)]

@@ -5,12 +5,13 @@ import io
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from fedroute.errors import InputError
 from fedroute.service.addresses import is_url
+from fedroute.service.unreached import trusted, why_not
 
 STATUS = {408, 429, 503}  # worth another try
 MOST_WAIT = 30.0  # seconds that are waited for another try, whatever a gateway asks for
@@ -31,7 +32,7 @@ class Client:
 
     A query is a mapping column -> value (None, NaN or pandas' NA where it is not known), or for arrays and images
     nested lists, a numpy array or tensor of one row, or the path of a PNG or JPEG. All methods raise ServiceError where
-    they are refused. Raises InputError for a url that is none."""
+    they are refused. Raises InputError for a url that is none, and a file of certificates that cannot be used."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Client:
         token: str | None = None,
         timeout: float = 30.0,
         retries: int = 3,
-        verify: bool | str = True,
+        verify: bool | str | Path = True,
         log: Callable[[str], None] = lambda text: None,
         transport: Any = None,
     ):
@@ -53,7 +54,7 @@ class Client:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.url, self.retries, self.log = url, retries, log
         self._http = httpx.Client(
-            base_url=url, headers=headers, timeout=timeout, verify=_trusted(verify), transport=transport
+            base_url=url, headers=headers, timeout=timeout, verify=trusted(verify), transport=transport
         )
         self._most: int | None = None
 
@@ -63,23 +64,31 @@ class Client:
 
     def predict(self, query: Any, *, top_k: int = 0, away: Iterable[str] = ()) -> dict[str, Any]:
         """The answer: what `route` says, and {answered_by, fallback, answer, probabilities}. top_k: how many clients'
-        answers are mixed; 0: one client answers."""
-        return self._post("/v1/predict", {"query": plain(query), "top_k": top_k, **_away(away)})
+        answers are mixed, 0 to 100; 0: one client answers; more than there are: all do."""
+        return self._post("/v1/predict", {"query": plain(query), "top_k": _whole(top_k), **_away(away)})
 
     def route_batch(self, queries: Sequence[Any], away: Iterable[str] = ()) -> list[dict[str, Any]]:
         """`route` of many, in as many requests as it takes."""
-        return self._batches("/v1/route/batch", queries, _away(away))
+        return [*self._batches("/v1/route/batch", queries, _away(away))]
 
     def predict_batch(
         self, queries: Sequence[Any], *, top_k: int = 0, away: Iterable[str] = ()
     ) -> list[dict[str, Any]]:
         """`predict` of many, in as many requests as it takes; {error, field, mend} in the place of a query that nobody
         could answer."""
-        return self._batches("/v1/predict/batch", queries, {"top_k": top_k, **_away(away)})
+        return [*self._batches("/v1/predict/batch", queries, {"top_k": _whole(top_k), **_away(away)})]
 
     def answer(self, query: Any) -> dict[str, Any]:
         """What the one client answers whose own gateway this is: {client, answered_by, answer, probabilities}."""
         return self._post("/v1/answer", {"query": plain(query)})
+
+    def answer_batch(self, queries: Sequence[Any]) -> list[dict[str, Any]]:
+        """`answer` of many, in as many requests as it takes."""
+        return [*self.answers(queries)]
+
+    def answers(self, queries: Sequence[Any], numbers: Sequence[int] | None = None) -> Iterator[dict[str, Any]]:
+        """`answer_batch`, one by one, as they come. numbers: what the queries are called in a refusal; 0, 1, ..."""
+        return self._batches("/v1/answer/batch", queries, {}, numbers)
 
     def clients(self) -> list[dict[str, Any]]:
         """[{client, here, address}]."""
@@ -114,21 +123,27 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _batches(self, path: str, queries: Sequence[Any], options: dict[str, Any]) -> list[dict[str, Any]]:
-        if self._most is None:
+    def _batches(
+        self, path: str, queries: Sequence[Any], options: dict[str, Any], numbers: Sequence[int] | None = None
+    ) -> Iterator[dict[str, Any]]:
+        numbers = numbers or range(len(queries))
+        sent = [plain(q, f"queries[{i}]") for i, q in zip(numbers, queries, strict=True)]
+        if sent and self._most is None:
             self._most = int(self.schema()["most_queries"])
-        sent = [plain(q, f"queries[{i}]") for i, q in enumerate(queries)]
-        parts = [sent[i : i + self._most] for i in range(0, len(sent), self._most)]
-        return [row for k, part in enumerate(parts) for row in self._part(path, part, k * self._most, options)]
+        for k in range(0, len(sent), self._most or 1):
+            end = k + (self._most or 1)
+            yield from self._part(path, sent[k:end], numbers[k:end], options)
 
-    def _part(self, path: str, part: list[Any], first: int, options: dict[str, Any]) -> list[dict[str, Any]]:
-        """The answers to one request of several, whose queries are numbered from `first`."""
+    def _part(
+        self, path: str, part: list[Any], numbers: Sequence[int], options: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        """The answers to one request of several, whose queries have these numbers."""
         try:
             found: list[dict[str, Any]] = self._post(path, {"queries": part, **options})["answers"]
         except ServiceError as e:
 
             def counted(text: str) -> str:
-                return re.sub(r"^queries\[(\d+)\]", lambda m: f"queries[{first + int(m[1])}]", text)
+                return re.sub(r"^queries\[(\d+)\]", lambda m: f"queries[{numbers[int(m[1])]}]", text)
 
             raise ServiceError(e.status, counted(e.error), e.field and counted(e.field), e.mend) from None
         return found
@@ -145,9 +160,10 @@ class Client:
             try:
                 answer = self._http.request(method, path, json=body)
             except httpx.TransportError as e:
-                found = ServiceError(
-                    0, f"{self.url}: nobody answered ({type(e).__name__}: {e})", None, "is it running?"
-                )
+                why = why_not(self.url, e)
+                found = ServiceError(0, why.error, None, why.mend)
+                if why.lasting:
+                    raise found from None
             else:
                 if answer.status_code < 400:
                     return answer
@@ -165,7 +181,11 @@ def plain(query: Any, field: str = "query") -> Any:
     if isinstance(query, Mapping):
         return {k: _cell(f"{field}.{k}", v.item() if hasattr(v, "item") else v) for k, v in query.items()}
     if isinstance(query, Path):
-        return {"image": base64.b64encode(query.read_bytes()).decode()}
+        try:
+            return {"image": base64.b64encode(query.read_bytes()).decode()}
+        except OSError as e:
+            words = f"{field}: {query}: cannot be read ({(e.strerror or str(e)).lower()})"
+            raise ServiceError(422, words, field, "give the path of a PNG or JPEG") from None
     if hasattr(query, "numpy"):  # a tensor
         query = query.numpy()
     if hasattr(query, "dtype"):
@@ -187,6 +207,11 @@ def _cell(field: str, value: Any) -> Any:
     return value
 
 
+def _whole(number: Any) -> Any:
+    """A whole number of numpy or torch as JSON has it; what is none the gateway refuses, in its words."""
+    return number.item() if hasattr(number, "item") else number
+
+
 def _away(away: Iterable[str]) -> dict[str, Any]:
     return {"away": found} if (found := list(away)) else {}
 
@@ -197,11 +222,3 @@ def _refusal(answer: Any) -> ServiceError:
         return ServiceError(answer.status_code, body["error"], body.get("field"), body.get("mend") or "")
     except (ValueError, KeyError, TypeError):  # not our gateway, or something before it
         return ServiceError(answer.status_code, f"HTTP {answer.status_code} {answer.reason_phrase}")
-
-
-def _trusted(verify: bool | str) -> Any:
-    if isinstance(verify, bool):
-        return verify
-    import ssl
-
-    return ssl.create_default_context(cafile=verify)

@@ -4,6 +4,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from fedroute.service.settings import MOST_MIXED
+
 
 class Route(BaseModel):
     """Who should answer a query. client, score: null where the router abstains, client also where all answer together;
@@ -132,7 +134,8 @@ def body(many: bool, skips: bool, mixes: bool) -> dict[str, Any]:
     if skips:
         properties["away"] = {"$ref": "#/components/schemas/Away"}
     if mixes:
-        properties["top_k"] = {"type": "integer", "minimum": 0, "maximum": 100, "description":
-                               "mix the answers of so many clients, weighted; 0: one client answers"}  # fmt: skip
+        properties["top_k"] = {"type": "integer", "minimum": 0, "maximum": MOST_MIXED, "description":
+                               "mix the answers of so many likeliest clients, weighted; 0: one client answers; more "
+                               "than there are: all do"}  # fmt: skip
     schema = {"type": "object", "properties": properties, "required": [key], "additionalProperties": False}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}

@@ -4,7 +4,8 @@ import base64
 import binascii
 import io
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,12 @@ from fedroute.options import nearest
 from fedroute.service.refusal import Refusal, wrong
 
 MOST = 1e30  # beyond which a number of a table is none
+TEXT = (  # a number as a file of text has it, of at most MOST
+    r"[+-]?(?:(?:[0-9]{1,30}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]-[0-9]{1,3})?"
+    r"|(?:[0-9](?:\.[0-9]*)?[eE]\+?[0-2]?[0-9]|1(?:\.0*)?[eE]\+?30)"
+    r"|(?:[0-9]{1,15}(?:\.[0-9]*)?|\.[0-9]+)[eE]\+?(?:[0-9]|1[0-4]))"
+)
+BLANK = r"[ \t\r\n]*"
 PIXELS = 1 << 24  # of an image that is decoded
 SHOWN = 40  # characters of a wrong value that are told back
 Item = dict[str, Any] | Tensor
@@ -31,7 +38,8 @@ class QueryJson:
     def __init__(self, form: QueryForm, size: Sequence[int] | None = None):
         self.form, self.size = form, size
         table = form.table
-        self._gone = {} if table is None else {c: {*MISSING, *table.missing.get(c, ())} for c in _columns(table)}
+        self._gone = {} if table is None else {c: _gone(table, c) for c in _columns(table)}
+        self._text = {} if table is None else {c: re.compile(_pattern(self._gone[c])) for c in table.numeric}
 
     def one(self, value: Any, field: str = "query") -> Item:
         """A query, checked. Raises Refusal, 422, which names the field and the mend."""
@@ -87,22 +95,24 @@ class QueryJson:
                 raise wrong(f"{field}.{_short(c)}", "no such column", f"{nearest(c, columns)} (GET /v1/schema)")
         row = {}
         for c in columns:
-            if c not in value:
+            if c not in value and not table.optional:
                 raise wrong(f"{field}.{c}", "is not there", "give null where a value is not known")
             plain = self._number if c in table.numeric else self._name
-            row[c] = plain(value[c], c, f"{field}.{c}")
+            row[c] = plain(value.get(c), c, f"{field}.{c}")
         return row
 
     def _number(self, value: Any, column: str, field: str) -> float | None:
         mend = "give a number, or null where it is not known"
+        if isinstance(value, str) and not self._text[column].fullmatch(value):
+            raise wrong(field, f"{_short(value)!r} is not a number of at most {MOST:g}", mend)
         if value is None or (isinstance(value, str) and canonical(value) in self._gone[column]):
             return None
         if not isinstance(value, bool | int | float | str):
             raise wrong(field, f"is {_kind(value)}", mend)
         try:
             number = float(value)
-        except (ValueError, OverflowError):
-            raise wrong(field, f"{_short(value)!r} is not a number", mend) from None
+        except OverflowError:
+            number = math.inf
         if not abs(number) <= MOST:
             raise wrong(field, f"is not a finite number of at most {MOST:g}", mend)
         return None if canonical(number) in self._gone[column] else number
@@ -160,6 +170,18 @@ class QueryJson:
 
 def _columns(table: TableSchema) -> tuple[str, ...]:
     return (*table.numeric, *table.categorical)
+
+
+def _gone(table: TableSchema, column: str) -> set[str]:
+    """What a value that is not known is called in a column."""
+    return {*MISSING, *table.missing.get(column, ())}
+
+
+def _pattern(gone: Iterable[str]) -> str:
+    """What a text must match where a number is wanted, as Python and ECMA-262 read it: a number, or what one that is
+    not known is called."""
+    marks = [re.sub(r"([\\^$.|?*+()\[\]{}/])", r"\\\1", mark) for mark in sorted(gone)]
+    return f"^{BLANK}(?:{'|'.join([TEXT, *marks])}){BLANK}$"
 
 
 def _numbers(value: list[Any], field: str) -> Any:
@@ -250,10 +272,11 @@ def _wanted(shape: tuple[int, ...]) -> str:
 def _table_schema(table: TableSchema) -> dict[str, Any]:
     properties: dict[str, Any] = {
         c: {
-            "type": ["number", "boolean", "null"],
+            "type": ["number", "string", "boolean", "null"],
             "minimum": -MOST,
             "maximum": MOST,
-            "description": "true: 1, false: 0",
+            "pattern": _pattern(_gone(table, c)),
+            "description": "a number, or the same as text; true: 1, false: 0",
         }
         for c in table.numeric
     }
@@ -261,7 +284,8 @@ def _table_schema(table: TableSchema) -> dict[str, Any]:
         known = f"known: {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}"
         properties[c] = {"type": ["string", "number", "boolean", "null"], "description": known, "minimum": -MOST,
                          "maximum": MOST}  # fmt: skip
-    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+    required = [] if table.optional else [*properties]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 def _array_schema(form: QueryForm) -> dict[str, Any]:

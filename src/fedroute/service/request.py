@@ -11,7 +11,7 @@ from fedroute.options import nearest
 from fedroute.service.query_json import QueryJson
 from fedroute.service.refusal import Refusal, wrong
 from fedroute.service.serving import Query, Wish
-from fedroute.service.settings import Settings
+from fedroute.service.settings import MOST_MIXED, Settings
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,11 @@ def _away(value: Any, clients: tuple[str, ...]) -> frozenset[str]:
 def _top(value: Any) -> int:
     if isinstance(value, float) and value.is_integer():  # JSON has one kind of number
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 100:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_MIXED:
         raise wrong(
-            "top_k", "is no whole number from 0 to 100", "say how many clients' answers are mixed; 0: one answers"
+            "top_k",
+            f"is no whole number from 0 to {MOST_MIXED}",
+            "say how many clients' answers are mixed; 0: one client answers, more than there are: all do",
         )
     return value
 

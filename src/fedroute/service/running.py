@@ -46,7 +46,7 @@ def serve_in_thread(
     Raises InputError where the address cannot be had, or certificate and key are not of each other; then the app is
     closed."""
     try:
-        _check_certificate(certificate, key)
+        check_certificate(certificate, key)
         taken = _socket(host, port)
     except InputError:
         app.state.close()
@@ -100,7 +100,8 @@ def _socket(host: str, port: int) -> socket.socket:
     return taken
 
 
-def _check_certificate(certificate: Path | None, key: Path | None) -> None:
+def check_certificate(certificate: Path | None, key: Path | None) -> None:
+    """Raises InputError unless they are a certificate and its own key, or both None."""
     if (certificate is None) != (key is None):
         raise InputError("certificate and key belong together: give both, or neither")
     if certificate is None or key is None:

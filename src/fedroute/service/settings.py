@@ -5,6 +5,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 MEBIBYTE = 1 << 20
+MOST_MIXED = 100  # clients whose answers are mixed
 
 
 class Settings(BaseModel):

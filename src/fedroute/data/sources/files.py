@@ -9,9 +9,17 @@ from pathlib import Path
 from fedroute.data.spec import nearest
 from fedroute.errors import InputError
 
+AT_SITES = "each site's own"  # in the place of a path, in the config of a hub
+NO_PATH = (
+    "gives neither `path` (one file with all rows) nor `paths` (one file per client). In the config of a hub there is "
+    "none, for each site's DATA.yaml says where its rows lie: for rows that are here write a config with `path`"
+)
+
 
 def resolve(text: str, base: Path, key: str = "path") -> Path:
     """One file or folder that exists. Raises InputError where it does not, with the nearest name beside it."""
+    if Path(text).name == AT_SITES:
+        raise InputError(f"federation: {NO_PATH}")
     path = _place(text, base, key)
     if not path.exists():
         near = nearest(path.name, sorted(p.name for p in path.parent.iterdir())) if path.parent.is_dir() else ""

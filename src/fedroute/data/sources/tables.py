@@ -15,7 +15,7 @@ from fedroute.data.labels import label_of
 from fedroute.data.rows import Names, Rows
 from fedroute.data.sources.csv_files import read_csv
 from fedroute.data.sources.decode import decode_column
-from fedroute.data.sources.files import by_client, listed
+from fedroute.data.sources.files import NO_PATH, by_client, listed
 from fedroute.data.spec import Csv, Parquet, Table, Value, nearest
 from fedroute.errors import InputError
 from fedroute.words import count
@@ -112,7 +112,9 @@ def read(spec: Parquet | Csv, base: Path) -> Rows:
 
 
 def _read_files(spec: Parquet | Csv, base: Path) -> Files:
-    if (spec.path is None) == (spec.paths is None):
+    if spec.path is None and spec.paths is None:
+        raise InputError(f"federation: {NO_PATH}")
+    if spec.path is not None and spec.paths is not None:
         raise InputError("federation: give `path` (one file with all rows) or `paths` (one file per client), not both")
     if spec.paths is not None and spec.client:
         raise InputError("federation.client: with `paths` the clients are the files; leave `client` out")
