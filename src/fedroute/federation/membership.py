@@ -72,7 +72,7 @@ class Membership:
             folder=folder, bound=self.training.update_bound, log=log,
         )  # fmt: skip
         spool.most = max(map(nbytes, (self.trainer.form.seen, self.trainer.form.update))) + HEADER
-        self._judging, self._asking, self._lane = threading.Lock(), threading.Lock(), threading.Lock()
+        self._judging, self._asking, self._lane, self._serving = (threading.Lock() for _ in range(4))
         self._read: Task = copy.deepcopy(alg.task)
         self._stop = threading.Event()
         self._judged: Task = copy.deepcopy(alg.predictor())  # training changes the module while it runs
@@ -173,10 +173,11 @@ class Membership:
     def _serve(self, payload: Payload) -> Payload:
         """From now on queries are answered with these weights, also after a restart."""
         server, version, round = self.trainer.seen(payload)[0], number(payload, "version"), number(payload, "round")
-        self._served = self._loaded(server, version, round)
-        wire.write(self.folder / ".serving", server)
-        (self.folder / ".serving").replace(self.folder / SERVED_WEIGHTS)
-        write(self.folder / SERVED, json.dumps({"version": version, "round": round}))
+        with self._serving:  # of two calls the weights and what is said of them are from the same one
+            self._served = self._loaded(server, version, round)
+            wire.write(self.folder / ".serving", server)
+            (self.folder / ".serving").replace(self.folder / SERVED_WEIGHTS)
+            write(self.folder / SERVED, json.dumps({"version": version, "round": round}))
         return {"round": round}
 
     def _loaded(self, server: Tree, version: int, round: int) -> tuple[Task, Weights, int]:
