@@ -23,12 +23,10 @@ demo-federation: $(STAMP)
 	$(BIN)/python examples/three-hospitals/down.py --remove
 	$(BIN)/python examples/three-hospitals/up.py --once; code=$$?; $(BIN)/python examples/three-hospitals/down.py; exit $$code
 
-# Hundreds of tests work with real processes and connections. One that fails runs once more by itself; where it passes
-# then it failed by its timing or its neighbours, which is a fault too, and its first failure stays printed for its mend.
+# Hundreds of tests work with real processes and connections. One that fails runs once more at once, and is named at the
+# end: where it passes then it failed by its timing or its neighbours, which is a fault of its own to mend.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto --dist worksteal || \
-	{ test $$? -eq 1 && echo "what failed, once more by itself:" && \
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
+	$(BIN)/python -m pytest -n auto --dist worksteal --reruns 1 -r fER
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
