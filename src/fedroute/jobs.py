@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedroute.errors import InputError, RunFailed
+from fedroute.hub_run import goes_on, hub_of
 
 if TYPE_CHECKING:
     from fedroute.config import Config
@@ -59,12 +60,15 @@ def resume(
     """The run in the folder `out` gone on with from its last checkpoint to the same end, bit for bit. None where it
     has ended already: then nothing is done.
 
-    Raises InputError where there is no run, where another process works on it, or where the data have changed."""
+    Raises InputError where there is no run, where it is a hub's, where another process works on it, or where the
+    data have changed."""
     from fedroute.config import load
     from fedroute.run_directory import RunDirectory
 
     directory = RunDirectory(out).open()
     with directory:
+        if not directory.ended and (hub := hub_of(out)):
+            raise InputError(goes_on(out, hub))
         if directory.ended:
             if not (directory.path / "report.html").exists():
                 write_report(directory.path)

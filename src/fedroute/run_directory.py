@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 from fedroute.checkpoint import fingerprint, load_newest, save
 from fedroute.durable import taking, write, writing
 from fedroute.errors import InputError
+from fedroute.hub_run import goes_on, hub_of
 
 if TYPE_CHECKING:
     from fedroute.rounds import State
@@ -220,6 +221,8 @@ class RunDirectory:
         """Raises InputError where the run has not ended."""
         path = self.path / "summary.json"
         if not path.exists():
+            if hub := hub_of(self.path):
+                raise InputError(goes_on(self.path, hub))
             raise InputError(f"{path}: not there: the run has not ended; `fedroute resume {self.path}` ends it")
         try:
             summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -222,3 +222,19 @@ def test_a_run_says_what_routing_is_worth(fedroute: Fedroute, trained: Path, tmp
     assert routing["system_accuracy"].keys() == routing["macro"].keys()
     before = json.loads((trained / "summary.json").read_text())["routing"]
     assert routing == before
+
+
+def test_what_no_option_of_route_mends_is_not_told(fedroute: Fedroute, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "q.yaml").write_text("federation: {source: csv, paths: {a: a.csv}, label: ill}\nmodel: linear\n")
+    said = fedroute("route", trained, "--input", tmp_path / "q.yaml")
+    assert (said.code, "is a YAML file and holds no queries; give the file of rows" in said.err) == (2, True), said
+    (tmp_path / "q.csv").write_text("age,dose,kind\n80,5.5,a\n80,5.5,a,b,c\n")
+    said = fedroute("route", trained, "--input", tmp_path / "q.csv")
+    assert (said.code, "put quotes around cells with the delimiter in them" in said.err) == (2, True), said
+    assert "delimiter: ..." not in said.err
+    (tmp_path / "q.csv").write_text('age,dose,kind\n80,"1,234",a\n')
+    said = fedroute("route", trained, "--input", tmp_path / "q.csv")
+    assert (said.code, "decimal:" in said.err) == (2, False), said
+    (tmp_path / "q.csv").write_bytes(b"age,dose,kind\n3\x009,5.5,a\n")
+    said = fedroute("route", trained, "--input", tmp_path / "q.csv")
+    assert (said.code, "q.csv, row 1: column 'age' has a zero byte in it" in said.err) == (2, True), said

@@ -394,3 +394,36 @@ def test_numbers_in_one_file_and_text_in_another(load: Load) -> None:
     assert [r["v"] for r in rows(fed, "a")] == [1, 2.5]
     with pytest.raises(InputError, match=r"b\.csv \(client b\), row 1: column 'v' holds numbers and 1 other"):
         load({"a.csv": "v,ill\n1.0,1\n2.5,0\n", "b.csv": "v,ill\nbig,1.0\n3,0.0\n"})
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"age,sex,ill\n30,F,no\n3\x009,M,yes\n", r"a\.csv \(client a\), row 2: column 'age' has a zero byte in it"),
+        (b"age,sex,ill\n30,F,no\n31,F\x00\x00M,yes\n", "row 2: column 'sex' has a zero byte"),
+        (b"a\x00ge,sex,ill\n30,F,no\n31,M,yes\n", "the name of a column has a zero byte in it"),
+    ],
+)
+def test_a_zero_byte_within_a_value_is_no_value(load: Load, content: bytes, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        load({"a.csv": content, "b.csv": B})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"age,weight,sex,ill\n30\x00\x00,60.5,F\x00,no\n40,\x0070.5,M,yes\n\x00\x00\x00\x00",
+        "age,weight,sex,ill\n30,60.5,F,no\n40,70.5,M,yes\n".encode("utf-16-le"),  # without its mark
+    ],
+)
+def test_zero_bytes_that_only_fill_up_are_nothing(load: Load, content: bytes) -> None:
+    fed = load({"a.csv": content, "b.csv": B})
+    assert rows(fed, "a") == [{"age": 30, "weight": 60.5, "sex": 0}, {"age": 40, "weight": 70.5, "sex": 1}]
+
+
+def test_files_of_the_current_folder_have_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, content in {"a": A, "b": B}.items():
+        (tmp_path / f"{name}.csv").write_text(content)
+    monkeypatch.chdir(tmp_path)
+    spec = {"source": "csv", "label": "ill", "paths": {"a": "a.csv", "b": "b.csv"}}
+    assert load_federation(spec, base=Path()).name == load_federation(spec, base=tmp_path).name == tmp_path.name

@@ -71,7 +71,7 @@ class Rogue(OpenSite):
             usual(*what)
 
         own.process_message = listening
-        over.send(over.find_endpoint("server"), APP, Message(headers, b"\x80"))
+        over.send(over.find_endpoint("server"), APP, Message(headers, b"\x80" + bytes(asked.get("bytes", 0))))
         time.sleep(1.0)
         own.process_message = usual
         return {"sent": True, "known": [n for n in asked["others"] if over.find_endpoint(n)], "answers": len(came)}

@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from fedroute.config import Config
@@ -13,6 +14,7 @@ from fedroute.federation.inprocess import InProcess
 from fedroute.federation.transport import Refused
 from fedroute.router.guide import Guide
 from tests.federation.federations import wait_for
+from tests.federation.test_leaving import state
 from tests.federation.whole import ROWS, Whole, config, rows_of, write_table
 
 PRIVATE = {"name": "pfedme", "private": ["norm"]}
@@ -64,7 +66,10 @@ def test_it_may_come_after_the_end_also_to_a_hub_that_was_restarted(tmp_path: Pa
     assert whole.sites["young"]("hello", {})["state"] == "serving"
 
 
-def test_a_site_whose_rows_do_not_fit_is_not_let_in_and_the_others_do_not_mind(tmp_path: Path) -> None:
+def test_a_site_whose_rows_do_not_fit_is_not_let_in_and_the_others_do_not_mind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedroute.federation.hub.SOONEST", 0.1)
     whole, made = Whole(tmp_path), config(rounds=2)
     hub = whole.hub(made)
     hub.run()
@@ -73,6 +78,9 @@ def test_a_site_whose_rows_do_not_fit_is_not_let_in_and_the_others_do_not_mind(t
     wait_for(lambda: any("young is not let in: young: its file has no column" in text for text in whole.said))
     assert hub.clients() == tuple(sorted(ROWS))
     assert not (tmp_path / "run" / "joined.json").exists()
+    write_table(whole.root / "young.csv", rows_of("east", 50))
+    wait_for(lambda: "young" in hub.clients())  # its file was mended: nobody starts anything anew
+    assert state(hub, "young")["words"] == "has joined after the run"
 
 
 def test_a_hub_with_a_router_makes_a_guide_and_newcomers_stand_in_it(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Sites that leave for good: nobody is sent to them any more, and there is a way back."""
 
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +108,52 @@ def test_a_hub_cannot_make_a_site_leave(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="only the owner"):
         whole.sites["east"]("leave", {})
     assert left(tmp_path / "east") is None
+
+
+@pytest.mark.parametrize("spec", [{}, {"late": "use"}, {"asynchronous": {"buffer": 3}}])
+def test_who_leaves_in_mid_round_is_neither_waited_for_nor_asked_again_where_it_comes_back(
+    tmp_path: Path, spec: dict[str, Any]
+) -> None:
+    """It leaves while it trains, and is there again, approved anew, before the others are done with that round."""
+    whole, back, asked = Whole(tmp_path), threading.Event(), list[str]()
+    south, east = whole.sites["south"], whole.sites["east"]
+
+    def again(method: str, payload: Payload) -> Payload:
+        asked.append(method)
+        return whole.sites["south"](method, payload)
+
+    def leaves_and_comes_back() -> None:
+        south.leave()
+        whole.network.unplug("south")
+        whole.network.plug("south", whole.site("south"))
+        wait_for(lambda: any("south has left the federation for good" in line for line in whole.said))
+        whole.network.unplug("south")
+        come_back(tmp_path / "south")
+        whole.site("south")
+        whole.network.plug("south", again)
+        wait_for(lambda: "hello" in asked)
+        time.sleep(0.3)  # in which a call that looks out for it would be made again
+        back.set()
+
+    def leaving(method: str, payload: Payload) -> Payload:
+        if method == "train" and payload["round"] == 1:
+            threading.Thread(target=leaves_and_comes_back, daemon=True).start()
+            back.wait(120)
+        return south(method, payload)
+
+    def waiting(method: str, payload: Payload) -> Payload:
+        if method == "train" and payload["round"] == 1:
+            assert back.wait(120)
+        return east(method, payload)
+
+    whole.network.plug("south", leaving)
+    whole.network.plug("east", waiting)
+    hub = whole.hub(config(rounds=4, hub={"away": 600.0, "deadline": 600.0} | spec))
+    found = hub.run()
+    assert found["rounds"] == 4
+    assert found["hub"]["left"] == ["south"]
+    assert "train" not in asked
+    if not spec:
+        assert [(q["round"], q["client"], q["reason"]) for q in found["quarantined"]] == [
+            (2, "south", "no answer: it has left in mid-round")
+        ]

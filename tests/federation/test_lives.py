@@ -16,12 +16,13 @@ pytest.importorskip("nvflare")
 
 from fedroute.config import from_dict
 from fedroute.errors import InputError, RunFailed
-from fedroute.federation import kept_gateway, kit, live_gateway, lives, supervise
+from fedroute.federation import kept_gateway, kit, live_gateway, lives, onboarding, supervise
 from fedroute.federation.accepting import known_of, manifest_of
-from fedroute.federation.asking import named
+from fedroute.federation.asking import LEFT, named
 from fedroute.federation.folders import HubFolder, SiteFolder
 from fedroute.federation.hub import Hub
 from fedroute.federation.inprocess import InProcess
+from fedroute.federation.left_file import leave
 from fedroute.federation.ports import bound_at, fault_at, held
 from fedroute.federation.settling import settle
 from fedroute.federation.site import Site
@@ -148,7 +149,7 @@ def test_a_gateway_whose_port_is_taken_is_told_and_tried_on(tmp_path: Path, monk
     stop, told, said = threading.Event(), list[str](), list[str]()
     with program_at() as port:
         at = hub_at(tmp_path, free_port(), gateway=f"127.0.0.1:{port}")
-        hub = Hub(from_dict(CONFIG), tmp_path / "run", InProcess({}))
+        hub = Hub(from_dict(CONFIG | {"router": "auto"}), tmp_path / "run", InProcess({}))
         serving = threading.Thread(
             target=live_gateway.serve_live, args=(at, hub, InProcess({}), stop, said.append, told.append), daemon=True
         )
@@ -166,7 +167,65 @@ def test_a_gateway_whose_port_is_taken_is_told_and_tried_on(tmp_path: Path, monk
         stop.wait(0.01)
     stop.set()
     serving.join(10)
-    assert told[-1] == f"routed queries at 127.0.0.1:{port} once the sites have agreed"
+    assert told[-1] == f"routed queries at 127.0.0.1:{port} from when the first training has ended"
+
+
+@pytest.mark.parametrize("router", ["auto", None])
+def test_a_gateway_that_has_no_guide_yet_says_from_when(
+    router: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("uvicorn")
+    monkeypatch.setattr(kept_gateway, "LOOK", 0.02)
+    stop, told, said, guides = threading.Event(), list[str](), list[str](), [None]
+    at = hub_at(tmp_path, free_port(), gateway=f"127.0.0.1:{free_port()}")
+    hub = Hub(from_dict(CONFIG | {"router": router}), tmp_path / "run", InProcess({}))
+    monkeypatch.setattr(hub, "clients", lambda: ("north",))
+    monkeypatch.setattr(hub, "guide", lambda: guides[0])
+    serving = threading.Thread(
+        target=live_gateway.serve_live, args=(at, hub, InProcess({}), stop, said.append, told.append), daemon=True
+    )
+    serving.start()
+    try:
+        while len(told) < 3:
+            stop.wait(0.01)
+        once = live_gateway.FROM if router else live_gateway.NEVER
+        where = f"routed queries at http://{at.settings()['gateway']}"
+        assert told[-1] == f"{where} {once}"
+        assert said[-1].endswith(once)
+        guides[0] = cast(Any, object())
+        while told[-1] != where:
+            stop.wait(0.01)
+    finally:
+        stop.set()
+        serving.join(10)
+
+
+def test_the_port_that_sites_dial_is_no_gateway(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--gateway 127.0.0.1:9712: port 9712 is the one that the sites dial"):
+        onboarding.init_hub(from_dict(CONFIG), tmp_path / "hub", "localhost", 9712, gateway="127.0.0.1:9712")
+    assert not (tmp_path / "hub").exists()
+    port = free_port()
+    at = hub_at(tmp_path / "edited", port, gateway=f"0.0.0.0:{port}")
+    with pytest.raises(InputError, match=rf"settings.json: gateway 0.0.0.0:{port}: port {port} is the one"):
+        lives.startable(at)
+    at.keep(**{k: v for k, v in at.settings().items() if k != "kind"} | {"gateway": f"127.0.0.1:{free_port()}"})
+    lives.startable(at)
+
+
+def test_one_that_has_left_is_told_once_and_can_be_stopped(tmp_path: Path) -> None:
+    left = {"client": "west", "state": LEFT, "words": f"is not let in: west {LEFT}"}
+    late = {"client": "east", "state": "here", "words": "is not let in: no column 'age'"}
+    found = {"running": True, "process": 1, "restarts": 0, "up": True, "sites": [left, late]}
+    assert lives.hub_words(found).splitlines()[1:] == [
+        f"  west: {LEFT}",
+        "  east: here; is not let in: no column 'age'",
+    ]
+    site = site_at(tmp_path)
+    for heard, words in ((False, "it runs only to say so at the hub"), (True, "`fedroute site stop` ends it")):
+        leave(site.root, heard=heard)
+        with running(site.root):
+            assert lives.site_words(lives.site_status(site) | {"joined": True}).endswith(words)
+        assert words not in lives.site_words(lives.site_status(site) | {"joined": True})
 
 
 def test_a_site_s_own_gateway_whose_port_is_taken_is_told_by_start_and_status(

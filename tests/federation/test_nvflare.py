@@ -113,6 +113,8 @@ def test_who_is_not_there_is_away_at_once(real: Real) -> None:
 def test_large_answers_pass_and_too_large_ones_are_refused(real: Real) -> None:
     reply = real.call("alpha", "large", bytes=15 << 20)["reply"]
     assert len(base64.b64decode(reply["data"]["bytes"])) == 15 << 20
+    sent: dict[str, Any] = {"data": bytes(6 << 20)}  # more than a frame may hold at a site
+    assert len(base64.b64decode(real.call("alpha", "query", **sent)["reply"]["data"]["bytes"])) == 6 << 20
     got = real.call("alpha", "large", bytes=17 << 20)
     assert got["error"] == "Refused"
     assert "at most 16,777,216" in got["words"]
@@ -184,6 +186,24 @@ def test_quick_calls_know_no_way_from_site_to_site_nor_to_the_hub(real: Real) ->
         got = real.rogue("mallory", quick=headers, others=["server", "alpha", "beta"])
         assert got == {"sent": True, "known": ["server"], "answers": 0}
     assert real.call("alpha", "ping")["reply"] == {}
+
+
+def test_a_frame_larger_than_any_message_ends_the_connection_that_brings_it(real: Real) -> None:
+    """It is not taken into memory first."""
+    before = memory(real, "hub")
+    real.rogue("mallory", quick={"number": "x"}, others=[], bytes=120 << 20)
+    wait_for(lambda: "mallory is away" in real.log("hub"))
+    real.here("mallory")
+    assert memory(real, "hub") - before < 60 << 20
+    assert real.call("alpha", "ping")["reply"] == {}
+
+
+def memory(real: Real, name: str) -> int:
+    """Bytes, the most that the process ever had."""
+    status = Path(f"/proc/{real.process(name)}/status")
+    if not status.exists():
+        pytest.skip("/proc says how much memory a process has, and there is none here")
+    return 1024 * int(next(line for line in status.read_text().splitlines() if line.startswith("VmHWM")).split()[1])
 
 
 def test_a_site_can_stop_neither_hub_nor_run_anything_on_it(real: Real, unguarded: Real) -> None:

@@ -96,6 +96,17 @@ def test_a_site_gets_the_config_without_the_hubs_paths(made: Made) -> None:
     assert note.startswith("federation.label is not as north got it in the zip")
 
 
+def test_a_table_is_no_file_to_join_with(made: Made, tmp_path: Path) -> None:
+    table, settings = tmp_path / "visits.csv", made.site.settings_file.read_bytes()
+    table.write_text("age,disease\n31,yes\n", encoding="utf-8")
+    with pytest.raises(InputError, match="this is the table itself"):
+        onboarding.join(made.approved.signed, made.site, table)
+    (tmp_path / "north.yaml").write_text("pathh: visits.csv\n", encoding="utf-8")
+    with pytest.raises(InputError, match="pathh: no such key; did you mean 'path'"):
+        onboarding.join(made.approved.signed, made.site, tmp_path / "north.yaml")
+    assert made.site.settings_file.read_bytes() == settings
+
+
 def test_a_hub_signs_sites_only(made: Made, tmp_path: Path) -> None:
     """A request for a certificate with which one could administer the federation, or answer as the hub."""
     for participant, kind in (
@@ -137,8 +148,9 @@ def test_what_is_no_zip_of_ours_is_said(made: Made, tmp_path: Path, what: str) -
     elif what == "other":
         with zipfile.ZipFile(file, "w") as z:
             z.writestr("a", "b")
-    with pytest.raises(InputError, match=r"x\.zip: (not there|this is not a request)"):
+    with pytest.raises(InputError, match=r"x\.zip: (not there|this is not a request)") as e:
         onboarding.approve(file, made.hub)
+    assert not re.search(r"Error|BadZip", str(e.value))
     with pytest.raises(InputError, match=r"x\.zip: not (there|what `fedroute site approve` makes)"):
         onboarding.join(file, made.site, made.data)
 
@@ -250,7 +262,7 @@ def test_a_site_tells_nothing_by_another_meaning_of_its_rows(made: Made) -> None
             site("survey", {"asked": json.dumps({"federation": asked, "as_types": {}})})
     with pytest.raises(Refused, match="not what is asked here"):
         site("form", {"asked": "[]"})
-    with pytest.raises(Refused, match="its log says why"):  # there is no visits.csv
+    with pytest.raises(Refused, match=r"^survey: the data cannot be read at this site now$"):  # there is no visits.csv
         site("survey", {"asked": json.dumps({"federation": given, "as_types": {}})})
     assert "visits.csv" in heard[-1]
 

@@ -105,7 +105,9 @@ def test_the_dry_run_tells_whether_the_rows_are_those_agreed_on(
     }
     for what, text in changes.items():
         file.write_text(text)
-        assert said("refused") == [CHANGED], what
+        (why,) = said("refused")
+        assert why.startswith(str(file)), what
+        assert why.endswith(CHANGED)
         assert AS_AGREED not in said("ok")
     file.unlink()
     (why,) = said("refused")  # the first thing to mend, once
@@ -218,7 +220,7 @@ def test_labels_have_names_in_data_yaml(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="put the label in quotes"):
         data_spec({"path": "a.csv", "label_names": {"yess": True}})
     with pytest.raises(
-        InputError, match=r"lable_names: no such key; did you mean 'label_names'.* there is .*rename.*drop"
+        InputError, match=r"lable_names: no such key; did you mean 'label_names'\? There is .*rename.*drop"
     ):
         data_spec({"path": "a.csv", "lable_names": {}})
 

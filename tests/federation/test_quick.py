@@ -12,9 +12,10 @@ pytest.importorskip("nvflare")
 from nvflare.fuel.f3.comm_error import CommError
 from nvflare.fuel.f3.endpoint import Endpoint
 from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.sfm.constants import Types
 from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 
-from fedroute.federation.nvflare_cell import pack, pack_refusal, unpack
+from fedroute.federation.nvflare_cell import Untaken, pack, pack_refusal, unpack
 from fedroute.federation.nvflare_quick import APP, METHOD, NUMBER, SHORT, Answering, Asking
 from fedroute.federation.transport import Away, Late, Payload, Refused, waited
 
@@ -146,8 +147,9 @@ def test_where_the_connection_breaks_that_sites_calls_end() -> None:
 
 def test_what_cannot_be_sent_is_refused_before_it_is() -> None:
     hub = Hub()
-    with pytest.raises(Refused, match="holds scalars and bytes"):
-        hub.asking.begin("east", "query", {"n": [1]}).result(0)  # type: ignore[dict-item]
+    for value, words in (([1], "holds scalars and bytes"), (2**70, "cannot be sent"), ("\ud800", "cannot be sent")):
+        with pytest.raises(Refused, match=words):
+            hub.asking.begin("east", "query", {"n": value}).result(0)  # type: ignore[dict-item]
     assert not hub.wire.sent
     assert not hub.waiting
 
@@ -180,9 +182,9 @@ def test_two_threads_get_what_each_asked() -> None:
     assert found == {100 * k + i: {"n": 100 * k + i} for k in range(3) for i in range(50)}
 
 
-def frame(app: int, size: int = PREFIX_LEN) -> bytes:
+def frame(app: int, size: int = PREFIX_LEN, kind: int = Types.DATA) -> bytes:
     made = bytearray(size)
-    Prefix(length=size, type=1, app_id=app).to_buffer(made, 0)
+    Prefix(length=size, type=kind, app_id=app).to_buffer(made, 0)
     return bytes(made)
 
 
@@ -190,7 +192,7 @@ def test_short_replies_alone_are_read_at_once() -> None:
     hub = Hub()
     manager = hub.wire.conn_manager
     quick = [frame(APP), frame(APP, SHORT)]
-    others = [frame(1), frame(1, SHORT), frame(APP, SHORT + 1), b"", b"\x00" * (PREFIX_LEN - 1)]
+    others = [frame(APP, kind=2), frame(1), frame(1, SHORT), frame(APP, SHORT + 1), b"", b"\x00" * (PREFIX_LEN - 1)]
     for each in [*quick, *others]:
         manager.process_frame(None, each)
     assert (manager.at_once, manager.later) == (quick, others)
@@ -227,3 +229,14 @@ def test_nobody_but_the_hub_is_answered() -> None:
         wire.comes("server", headers, pack({}))
     assert not asked
     assert said[1:] == ["a message of 'server' was not taken (quick): it is no call"]
+
+
+def test_whatever_names_are_claimed_one_line_a_minute_is_said_of_who_is_at_the_other_end() -> None:
+    said = list[str]()
+    untaken = Untaken(said.append)
+    for k in range(1000):
+        untaken("mallory" if k % 2 else f"mallory.{k}", f"{k}" * 100, "quick", "why")
+    untaken("east", "west", "quick", "why")
+    assert len(said) == 2
+    assert all(len(line) < 200 for line in said)
+    assert len(untaken._said) == 2

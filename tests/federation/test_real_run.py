@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,10 +36,11 @@ def made(algorithm: dict[str, Any], **training: Any) -> Config:
     return config(algorithm, {"sites": [*SITES]}, **training)
 
 
-def joined(real: Real, config: Config, names: tuple[str, ...]) -> None:
-    """Starts a hub with that config and sites with a table each."""
+def joined(real: Real, config: Config, names: tuple[str, ...], equip: Callable[[], object] = lambda: None) -> None:
+    """Starts a hub with that config and sites with a table each. equip: called before the hub starts."""
     real.gateway = free_port()
     onboarding.init_hub(config, real.hub.root, "localhost", real.port, gateway=f"127.0.0.1:{real.gateway}")
+    equip()
     real.start("hub")
     for name in names:
         write_table(real.root / f"{name}.csv", rows_of(name, ROWS[name]))

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fedroute.federation.same_rows import CHANGED
+from fedroute.federation.agreement import Agreement
+from fedroute.federation.same_rows import CHANGED, NOT_NOW, OTHERS
 from fedroute.federation.site_process import Joined
 from fedroute.federation.site_standing import STALE, SiteStanding, words_on
 from fedroute.federation.transport import Payload, Refused
@@ -114,11 +115,14 @@ def test_data_that_are_back_mend_a_fault_though_the_hub_asks_no_more(
     file.unlink()
     whole.restart("north")
     site = whole.sites["north"]
-    assert site.look() == CHANGED
+    assert site.look().startswith(f"{NOT_NOW}: ")  # and not that they have changed
+    assert "north.csv" in site.look()
+    with pytest.raises(Refused, match=f"^{NOT_NOW}$"):  # the hub hears no name of a file
+        site("hash", {"version": 1})
     file.write_text(before)
     assert site.look() == ""
     file.unlink()
-    with pytest.raises(Refused):
+    with pytest.raises(Refused, match=f"^survey: {NOT_NOW}$"):
         site("survey", {**asked})  # another run is to begin, and the rows of the last one are at hand
     assert "north.csv" in site.look()
     file.write_text(before)
@@ -158,9 +162,71 @@ def test_a_site_knows_its_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     file.write_text(re.sub(r"\n[0-9]+,", "\n99,", before, count=1))
     whole.restart("north")
     site = whole.sites["north"]
-    assert site.look() == CHANGED == site.fault  # before the hub asks, also when the run has ended
+    assert site.look() == site.fault == f"{file}: {OTHERS}: {CHANGED}"
     site("hello", {})
-    assert site.fault == CHANGED
+    assert CHANGED in site.fault
+    with pytest.raises(Refused, match=f"^{re.escape(CHANGED)}$"):
+        site("hash", {"version": 1})
+    assert str(file) in site.fault  # the owner's own words, also after a call
     file.write_text(before)
     site("hash", {"version": 1})
     assert site.fault == ""
+
+
+def test_a_fault_that_was_mended_is_one_no_more_without_a_restart(tmp_path: Path) -> None:
+    """In DATA.yaml as in the file."""
+    whole, data, file = Whole(tmp_path), tmp_path / "north.yaml", tmp_path / "north.csv"
+    given, before = config().federation, file.read_text()
+    asked: Payload = {"asked": json.dumps({"federation": given, "as_types": {}})}
+    whole.hub(config(rounds=1)).run()
+    form = Agreement.model_validate_json(json.loads((tmp_path / "north" / "agreed.json").read_text())["data"]).form
+    data.write_text("path: north.csv\ndrop: [wrad]\n")
+    site = Joined("north", tmp_path / "anew", {}, base=tmp_path, file=str(data), log=lambda text: None)
+    site.given, site.data = given, data
+    with pytest.raises(Refused):
+        site("survey", {**asked})
+    assert "no column 'wrad'" in site.look()
+    data.write_text("path: north.csv\n")
+    assert site.look() == ""
+    data.write_text("path: north.csv\npfad: x\n")
+    assert str(data) in (fault := site.look())  # before the hub asks
+    assert "pfad" in fault
+    data.unlink()
+    assert site.look().startswith(f"{data}: cannot be read")
+    data.write_text("path: north.csv\n")
+    assert site.look() == ""
+    file.write_text(re.sub(r"\n[0-9]+,", "\nlots,", before, count=1))
+    site("survey", {**asked})  # which tells the hub, and finds no fault here
+    with pytest.raises(Refused):
+        site("form", {"asked": form.model_dump_json()})
+    assert site.look().startswith(f"{file}, row 1: column 'age' holds 'lots', and numbers were agreed on")
+    file.write_text(before)
+    assert site.look() == ""
+
+
+def test_a_word_that_came_into_a_column_of_numbers_is_named_to_the_owner_alone(tmp_path: Path) -> None:
+    """Of rows that were agreed on; a hub hears that they have changed."""
+    whole, file = Whole(tmp_path), tmp_path / "north.csv"
+    whole.hub(config(rounds=1)).run()
+    file.write_text(re.sub(r"\n[0-9]+,", "\nlots,", file.read_text(), count=1))
+    whole.restart("north")
+    with pytest.raises(Refused, match=f"^{re.escape(CHANGED)}$"):
+        whole.sites["north"]("hash", {"version": 1})
+    for words in (whole.sites["north"].fault, whole.sites["north"].look()):
+        assert words.startswith(f"{file}, row 1: column 'age' holds 'lots'")
+        assert words.endswith(CHANGED)
+
+
+def test_whatever_goes_wrong_in_looking_is_a_fault_and_it_looks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Whole(tmp_path)
+    whole.hub(config(rounds=1)).run()
+    whole.restart("north")
+    site = whole.sites["north"]
+    with monkeypatch.context() as m:
+        m.setattr("fedroute.federation.own_rows.SiteData.read", lambda *a: 1 // 0)
+        assert site.look() == "reading its data raised ZeroDivisionError; the traceback is in the log of this site"
+        assert site.look() == site.fault
+        assert sum("1 // 0" in text for text in whole.heard["north"]) == 1
+    assert site.look() == ""

@@ -5,7 +5,9 @@ import torch
 from torch import Tensor
 
 from fedroute.data.table import TableSchema
-from fedroute.router.because import because
+from fedroute.router.because import because, unseen
+from fedroute.router.routed import Routed
+from fedroute.router.scores import Decision
 
 SCHEMA = TableSchema.fit(
     pa.table({"age": [20.0, 40.0, 60.0, None], "dose": [1.0, 2.0, 3.0, 4.0], "kind": ["a", "b", "a", "b"]}),
@@ -42,3 +44,25 @@ def test_what_is_no_table_or_too_much_is_left() -> None:
     assert because(SCHEMA, MEAN, asked()[:0], logits) == []
     assert because(SCHEMA, MEAN, asked().expand(200_001, -1), logits) == []
     assert because(SCHEMA, MEAN, asked(), lambda x: x[:, :1]) == []
+
+
+def test_columns_with_a_word_that_no_client_has() -> None:
+    assert unseen(SCHEMA, torch.cat([asked(kind="a"), asked(kind="zz"), asked(kind=None)])) == ["", "kind", ""]
+    assert unseen(None, asked()) == []
+    assert unseen(SCHEMA, asked()[:0]) == []
+
+
+def test_the_reason_of_one_that_is_turned_away_names_them() -> None:
+    one = torch.ones(1, dtype=torch.int64)
+    decision = Decision(0 * one, torch.ones(1, 2), torch.ones(1), one)
+
+    def routed(refused: bool, **more: list[str]) -> Routed:
+        p = torch.tensor([[0.7, 0.3]])
+        return Routed(("east", "west"), ("n", "y"), "posterior", decision, p, torch.tensor([refused]), **more)
+
+    new, plain = routed(True, unseen=["kind, sex"]), routed(True, unseen=[""])
+    assert new.reason(0, "") == "unlike any client's rows (no client has its kind, sex); the nearest is east"
+    assert plain.reason(0, "") == routed(True).reason(0, "") == "unlike any client's rows; the nearest is east"
+    assert "no client has" not in routed(False, unseen=["kind"]).reason(0, "")
+    both = Routed.together([plain, new])
+    assert [row["reason"] for row in both.rows()] == [plain.reason(0, ""), new.reason(0, "")]

@@ -12,6 +12,7 @@ import torch
 
 from fedroute import Router
 from fedroute.errors import InputError
+from fedroute.router.guide import Guide
 from fedroute.service import Client, ServiceError
 from fedroute.service.client import plain
 from tests.service.conftest import Open, cases
@@ -192,3 +193,16 @@ def test_pictures_go_through(digits_run: Path) -> None:
     with TestClient(make_app(Service.of_run(digits_run))) as open_:
         c = Client("http://testserver", transport=Through(open_))
         assert [r["answer"] for r in c.predict_batch(list(pixels))] == [r["answer"] for r in expected]
+
+
+def test_one_name_is_one_client_that_is_away(gateway: Open, router: Router) -> None:
+    (query,), name = cases(1), router.clients[0]
+    with Client("http://testserver", transport=Through(gateway())) as c:
+        one, listed = (c.route(query, away=away) | {"request": ""} for away in (name, [name]))
+    assert one == listed
+    rows = router.route([query], away=name).rows()
+    assert rows == router.route([query], away=[name]).rows()
+    assert rows[0]["client"] != name
+    guide = Guide.of(router)
+    assert guide.choose(router.encode([query]), name).rows() == guide.choose(router.encode([query]), [name]).rows()
+    assert guide.because(router.encode([query]), name) == guide.because(router.encode([query]), [name])

@@ -339,3 +339,27 @@ def test_a_batch_that_one_message_cannot_hold_goes_in_several(plain: Router, mon
     monkeypatch.setattr("fedroute.service.answers.MOST", 2 * 2 * 16)
     assert asyncio.run(live.answer("west", x, 10.0)).allclose(whole)
     assert ward.seen == [5, 2, 2, 1]
+
+
+def test_what_was_asked_by_a_thread_is_given_up_also_where_time_is_up_before_it_is_sent(plain: Router) -> None:
+    began, go, replies = threading.Event(), threading.Event(), list["Future[Payload]"]()
+
+    class Slow:
+        def begin(self, *_: Any) -> "Future[Payload]":
+            began.set()
+            assert go.wait(60)
+            replies.append(Future())
+            return replies[-1]
+
+    live = Live(Slow(), plain.clients)  # type: ignore[arg-type]
+
+    async def too_late() -> None:
+        with pytest.raises(Late):
+            await live.answer("west", torch.zeros(8, 4096), 0.05)
+        assert began.is_set()
+        go.set()
+        while not replies or not replies[0].done():
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(too_late(), 60))
+    assert replies[0].cancelled()

@@ -51,28 +51,27 @@ def feature(column: Any, name: str, spec: Table, marks: Sequence[Value], where: 
 def _fault(column: Any, name: str, look: Look, reading: str, where: Where) -> str:
     """With the first row that shows it."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if reading == "strange":
         image = f" or use it as `image: {name}`" if pa.types.is_binary(column.type) else ""
         return f"{where(0)}: column {name!r} holds {column.type}, which is no feature; `drop: [{name}]`{image}"
+    row, odd = first_odd(column, reading)
+    if reading == "dressed":
+        return (f"{where(row)}: column {name!r} holds numbers with something beside them, such as {odd!r}; write the "
+                f"number alone, in one unit, or `drop: [{name}]`")  # fmt: skip
+    others = count(look.known - look.numbers, "other value")
+    return (f"{where(row)}: column {name!r} holds numbers and {others} such as {odd!r}; if that means missing, say "
+            f"`missing: {{{name}: [{in_yaml(odd)}]}}`, if its values are names, `categorical: [{name}]`")  # fmt: skip
+
+
+def first_odd(column: Any, reading: str) -> tuple[int, str]:
+    """(row, value): the first that shows that a trimmed column is `mixed` or `dressed`."""
+    import pyarrow.compute as pc
+
     number = pc.fill_null(pc.match_substring_regex(column, NUMBER), False)
     odd = pc.invert(number) if reading == "mixed" else pc.and_(_dressed(column), pc.invert(number))
     row = int(np.flatnonzero(pc.and_(odd, column.is_valid()).to_numpy())[0])
-    odd = column[row].as_py()
-    return f"{where(row)}: column {name!r} holds {told_fault(look, name, reading, odd)}"
-
-
-def told_fault(look: Look, name: str, reading: str, odd: str | None = None) -> str:
-    """What is wrong with a column that is `mixed` or `dressed`, and the mend. odd: a value that shows it; None where
-    it may not be told."""
-    such = f" such as {odd!r}" if odd is not None else ""
-    if reading == "dressed":
-        return (f"numbers with something beside them{such and ','}{such}; write the number alone, in one unit, or "
-                f"`drop: [{name}]`")  # fmt: skip
-    marks = "..." if odd is None else in_yaml(odd)
-    return (f"numbers and {count(look.known - look.numbers, 'other value')}{such}; if that means missing, say "
-            f"`missing: {{{name}: [{marks}]}}`, if its values are names, `categorical: [{name}]`")  # fmt: skip
+    return row, str(column[row].as_py())
 
 
 def typed(

@@ -24,13 +24,15 @@ from fedroute.data.sources.images import ENDINGS
 from fedroute.data.spec import Csv, Source, Table, nearest
 from fedroute.data.table import TableSchema
 from fedroute.errors import InputError
-from fedroute.words import count
+from fedroute.words import count, then
 
 PARQUET, ARRAYS = (".parquet", ".pq"), (".npz", ".npy")
 MENDS = {
     r"say `encoding: .*": "save the queries as UTF-8",
     r"give a file with rows or leave the client out": "give a line of column names and a row for each query",
     r", or give `columns: .*": "",
+    r", put quotes (.*), or give `delimiter: .*": r", or put quotes \1",
+    r"; say `decimal: .*": "; write 1234.5, without a sign between thousands",
 }
 """Mends of a client's file, which has a config in which things can be said -> those of a file of queries."""
 
@@ -108,6 +110,8 @@ def read_queries(path: Path, form: QueryForm, source: Mapping[str, Any] | None =
         raise InputError(f"{path}: no such file{near}")
     ending = (Path(path.stem) if path.suffix == ".gz" else path).suffix.lower()
     notes = list[str]()
+    if ending in (".yaml", ".yml"):
+        raise InputError(f"{path}: is a YAML file and holds no queries; give the file of rows that it may name")
     if form.table is not None:
         if ending in ARRAYS or path.is_dir():
             raise InputError(f"{path}: the models were trained on a table; give CSV or Parquet with its columns")
@@ -173,10 +177,8 @@ def _table(path: Path, found: Any, schema: TableSchema, spec: Source | None, not
     if lacking := [c for c in wanted if c not in found.column_names]:
         if not (isinstance(spec, Table) and spec.missing_columns == "fill"):
             near = nearest(lacking[0], found.column_names)
-            raise InputError(
-                f"{path}: no column {lacking[0]!r}{near}; a query has the columns {', '.join(wanted)}; leave the cell "
-                "empty where a value is not known"
-            )
+            mend = f"a query has the columns {', '.join(wanted)}; leave the cell empty where a value is not known"
+            raise InputError(then(f"{path}: no column {lacking[0]!r}{near}", mend))
         notes.append(f"{path}: no column {', '.join(lacking)}: taken as missing")
     if not found.num_rows:
         raise InputError(f"{path}: holds no query; give a row for each")
@@ -246,7 +248,8 @@ def _array(path: Path, name: str) -> Tensor:
         else:
             with loaded as file:
                 if name not in file:
-                    raise InputError(f"{path}: no array {name!r}{nearest(name, file)}; give the queries as {name!r}")
+                    mend = f"give the queries as {name!r}"
+                    raise InputError(then(f"{path}: no array {name!r}{nearest(name, file)}", mend))
                 found = file[name]
     except InputError:
         raise
@@ -279,8 +282,8 @@ def _images(path: Path, form: QueryForm, spec: Source | None) -> Tensor:
 def _image_column(path: Path, found: Any, spec: Table) -> Tensor:
     assert spec.image
     if spec.image not in found.column_names:
-        raise InputError(f"{path}: no column {spec.image!r}{nearest(spec.image, found.column_names)}; it holds the "
-                         "images")  # fmt: skip
+        near = nearest(spec.image, found.column_names)
+        raise InputError(then(f"{path}: no column {spec.image!r}{near}", "it holds the images"))
     if not found.num_rows:
         raise InputError(f"{path}: holds no query; give a row for each")
     keep = np.ones(found.num_rows, dtype=bool)

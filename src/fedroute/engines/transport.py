@@ -62,6 +62,7 @@ class Transported:
         self.deadline, self.away, self.late, self.keep = deadline, away, late, keep
         self.timeout, self.chunk, self.log = timeout, chunk, log
         self.most = nbytes(form) + HEADER
+        self.has_left: Callable[[int], bool] = lambda client: False  # for good: nobody waits for it, or asks it again
         self.stale = dict[int, Asked]()  # those who still work on an earlier round
         self.sent = 0  # how often the weights were sent in the last run
         self._folder, self._lock = spooled(), threading.Lock()
@@ -76,8 +77,11 @@ class Transported:
         waiting, end = list(work.clients), Patience(self.deadline)
         try:
             while waiting:
+                for i in waiting:
+                    if self.has_left(i) and i in out:
+                        self._stop(out[i])  # at once: it may come back, and is not to go on with this round
                 i = waiting[0]
-                if (i in out and out[i].answer) or self._over(out, end):
+                if (i in out and out[i].answer) or self.has_left(i) or self._over(out, end):
                     yield self._settled(waiting.pop(0), out, work)
                 else:
                     with suppress(queue.Empty):
@@ -185,7 +189,8 @@ class Transported:
 
     def _over(self, out: Mapping[int, "Asked"], end: Patience) -> bool:
         """Whether nobody is waited for any longer: all have answered, time is up, or those left are long gone."""
-        return not end.left() or all(a.gone() > self.away for a in out.values() if a.answer is None)
+        out_still = (a for a in out.values() if a.answer is None and not self.has_left(a.client))
+        return not end.left() or all(a.gone() > self.away for a in out_still)
 
     def _settled(self, i: int, out: Mapping[int, "Asked"], work: Work) -> Answer:
         """The answer of a client that is not waited for any longer, or why there is none."""
@@ -194,9 +199,12 @@ class Transported:
             if asked.answer:
                 del self.stale[i]
                 return asked.answer._replace(staleness=work.round - asked.round)
-            if asked.gone() > self.away:
+            if asked.gone() > self.away or self.has_left(i):
                 self._stop(self.stale.pop(i))
             return _none(i, planned, f"no answer: still at work on round {asked.round + 1}")
+        if self.has_left(i) and (asked.answer is None or asked.answer.error):
+            self._stop(asked)
+            return _none(i, planned, "no answer: it has left in mid-round")
         if asked.answer:
             return asked.answer
         if gone := asked.gone():

@@ -59,8 +59,8 @@ def manifest_of(
         time.sleep(0.2)
     if not file.exists():
         raise InputError(
-            f"{site.root}: the hub has not asked yet what this site would send: {known_of(site).words}. Until it is "
-            "accepted, nothing but a summary of the columns leaves"
+            f"{site.root}: the hub has not asked yet what this site would send; until it is accepted, nothing but a "
+            f"summary of the columns leaves: {known_of(site).words}"
         )
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return found | {"accepted": _accepted(site, found["sha256"])}

@@ -180,9 +180,7 @@ def own_federation(data: SiteData, agreement: Agreement) -> Federation:
     Raises InputError where the rows are not as agreed."""
     p, i, n = data.prepared(agreement.form), agreement.place(data.client), len(agreement.clients)
     if (now := tuple(map(len, p.parts))) != (then := agreement.sizes[data.client]):
-        raise InputError(f"{data.client}: {now} rows to train, validate and test, and {then} when it was agreed: "
-                         "put the data back, or let the hub begin a new run (`fedroute hub start "
-                         "--new-run`)")  # fmt: skip
+        raise InputError(f"{data.client}: {now} rows to train, validate and test, and {then} when it was agreed")
     none = torch.zeros(0, dtype=torch.int64)
     train, validation, test = (tuple(rows if k == i else none for k in range(n)) for rows in p.parts)
     schema, x, pooled = agreement.table, p.x, None

@@ -95,11 +95,11 @@ class Buffered(Transported):
         for i in work.clients:
             self.live.setdefault(i, privates[i])
         while not self.buffer.full and end.left():
+            self._give_up()
             self._set_to_work(server, work, common)
             try:
                 asked = self.came.get(timeout=max(0.001, min(LOOK, end.left())))
             except queue.Empty:
-                self._give_up()
                 continue
             i, a = asked.client, asked.answer
             if self.working.get(i) is not asked or a is None or i not in work.batches:
@@ -127,7 +127,7 @@ class Buffered(Transported):
         """Every site that is here and idle begins its next training with the weights of now."""
         here = self.transport.nodes()
         for i in work.clients:
-            if i not in self.working and self.clients[i] in here:
+            if i not in self.working and self.clients[i] in here and not self.has_left(i):
                 self.buffer.begin(i)
                 own = work._replace(round=int(self.live[i]["round"]))
                 self.working[i] = self.ask(i, server, self.live[i], own, common, self.came.put)
@@ -135,7 +135,9 @@ class Buffered(Transported):
     def _give_up(self) -> None:
         """Those who have taken longer than the deadline, or whose connection is long gone, begin anew when they can."""
         for i, asked in list(self.working.items()):
-            if asked.gone() > self.away or (self.deadline is not None and asked.age() > self.deadline):
+            if self.has_left(i):
+                self._stop(self.working.pop(i))
+            elif asked.gone() > self.away or (self.deadline is not None and asked.age() > self.deadline):
                 self.log(f"{self.clients[i]}: gave no answer in time; it is asked anew")
                 self._stop(self.working.pop(i))
 

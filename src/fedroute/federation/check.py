@@ -41,6 +41,7 @@ def _findings(source: DataSpec, base: Path, spec: Mapping[str, Any], client: str
     from fedroute.data.rows import canonical
     from fedroute.federation.agreement import agree, counts_of
     from fedroute.federation.form import form_of, hub_spec
+    from fedroute.federation.own_columns import own_faults, seen_here
     from fedroute.federation.own_labels import alike_here
     from fedroute.federation.own_rows import SiteData
     from fedroute.federation.survey import survey
@@ -58,7 +59,10 @@ def _findings(source: DataSpec, base: Path, spec: Mapping[str, Any], client: str
             if report["label"]["counts"].setdefault(name, 0) == 0:
                 yield Finding("note", f"no row has the label {name!r}, which federation.positive counts as yes")
     data = replace(data, spec=hub_spec(given), given=given)
-    form = form_of(given, {client: report}, seed=0)
+    try:
+        form = form_of(given, {client: report}, seed=0)
+    except InputError as e:
+        raise InputError(seen_here(str(e), own_faults(data, file))) from None
     told = counts_of(data, form)
     agreement = agree(form, {client: told})
     train, validation, test = agreement.sizes[client]

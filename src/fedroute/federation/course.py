@@ -74,7 +74,7 @@ class Course(Loop):
         self.leaves, self.gone = leaves, gone
         self.whole, self.state = self.federation, State(0, {}, {})
         self.kept: list[dict[int, int]] = []
-        self.engine.keep = self.needed
+        self.engine.keep, self.engine.has_left = self.needed, lambda i: agreement.clients[i] in gone()
         self.without_left()
 
     def without_left(self) -> None:

@@ -14,8 +14,9 @@ from fedroute.evaluate.ledger import NO_ALONE, NO_GLOBAL
 from fedroute.federation.asking import everyone
 from fedroute.federation.course import Course, receipt
 from fedroute.federation.judging import alone_rounds, curve_of, ledger_of
-from fedroute.federation.patience import Patience
-from fedroute.federation.transport import Payload
+from fedroute.federation.patience import SELDOM, Patience
+from fedroute.federation.same_rows import NOT_NOW
+from fedroute.federation.transport import Payload, Refused
 from fedroute.rounds import State, weighting_of
 from fedroute.run import Run
 from fedroute.say import Say
@@ -52,12 +53,23 @@ class Last:
         self, method: str, payload: Callable[[int], Payload], who: Sequence[int] | None = None,
         seconds: float | None = None,
     ) -> dict[int, Payload]:  # fmt: skip
-        """What each of them answers, within so many seconds, or hub.wait. Raises RunFailed where nobody does."""
+        """What each of them answers, within so many seconds, or hub.wait; one whose data cannot be read now is asked
+        again for hub.away seconds. Raises RunFailed where nobody answers."""
         who, spec = [i for i in self.members if who is None or i in who], self.course.sites.spec
 
         def ask(i: int) -> Payload:
-            patience = Patience(max(seconds or 0.0, spec.wait))
-            return self.course.told_by(i, method, payload(i), self.state.server, self.common, patience)
+            patience, until = Patience(max(seconds or 0.0, spec.wait)), 0.0
+            while True:
+                try:
+                    return self.course.told_by(i, method, payload(i), self.state.server, self.common, patience)
+                except Refused as e:
+                    if NOT_NOW not in str(e) or (until and time.monotonic() > until):
+                        raise
+                    if not until:
+                        until = time.monotonic() + spec.away
+                        name = self.course.agreement.clients[i]
+                        self.course.log(f"{name}: {method}: {e}; it is asked again for at most {spec.away:g} s")
+                    self.course.sites.pause(min(SELDOM, spec.away))
 
         found = everyone(who, ask)
         for i, e in found.items():

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from fedroute.data.columns import told_fault
 from fedroute.data.labels import called, label_of
 from fedroute.data.load import checked_source
 from fedroute.data.look import LEFT_OUT, Look, left_out, reading_of
@@ -18,7 +17,9 @@ from fedroute.data.spec import Table
 from fedroute.errors import InputError
 from fedroute.federation.own_labels import misspelt
 from fedroute.federation.site_spec import ELSEWHERE
+from fedroute.words import count
 
+IN_CONFIG = "below `federation:` in the hub's config"
 TYPES = ("double", "string")  # what columns of several types are read as, the first that all of them fit
 
 
@@ -152,8 +153,8 @@ def _columns(
             notes.append(f"column {name} is missing at {', '.join(lacking)}: filled")
         if types.get(name) == "" or len(looks) < len(having):
             kinds = ", ".join(f"{p['type']} at {c}" for c, p in having.items())
-            faults.append(f"column {name!r} has other types at other sites ({kinds}); make them alike or "
-                          f"`drop: [{name}]`")  # fmt: skip
+            faults.append(f"column {name!r} has other types at other sites ({kinds}); make them alike or say "
+                          f"`drop: [{name}]` {IN_CONFIG}")  # fmt: skip
             continue
         look = Look.together(looks.values())
         reading = reading_of(look, name, spec)
@@ -165,7 +166,7 @@ def _columns(
             own = {p["type"] for p in having.values() if p["type"] != "null"}
             found.append(Column(name=name, type=types.get(name, own.pop() if own else "null"), reading=reading))
     if not found and not faults:
-        faults.append("no feature column is left; name them: `features: [...]`")
+        faults.append(f"no feature column is left; name them in `features` {IN_CONFIG}")
     return tuple(found)
 
 
@@ -173,24 +174,29 @@ def _fault(spec: Table, name: str, looks: Mapping[str, Look], look: Look, readin
     """What is wrong with a column, or ""."""
     known = {c: part for c, part in looks.items() if part.known}
     if reading == "strange":
-        return f"{next(iter(looks))}: column {name!r} holds {look.type}, which is no feature; `drop: [{name}]`"
+        what = f"holds {look.type}, which is no feature"
+        return f"{next(iter(looks))}: column {name!r} {what}; say `drop: [{name}]` {IN_CONFIG}"
     if reading == "unsure":
         what, time = ("holds dates", f"`time: {name}` if it is the time of a row, ") if look.holds_dates else (
             "may be an identifier", "")  # fmt: skip
         return (f"column {name!r} {what}: most of its values differ at {_some(_apart(known))}, and counts do not say "
                 f"whether they do at all sites together; {time}`drop: [{name}]`, or say what it is: name it in "
-                f"`features` or in `categorical`")  # fmt: skip
+                f"`features` or in `categorical`; each {IN_CONFIG}")  # fmt: skip
     numbers = [c for c, part in known.items() if part.kind == "text" and part.numbers == part.known and not part.coded]
     odd = [c for c, part in known.items() if part.kind == "text" and part.numbers < part.known]
     if reading == "mixed" or (reading == "name" and numbers and odd and name not in spec.categorical):
         if not numbers or any(known[c].numbers > known[c].known / 2 for c in odd):
             worst = max(odd, key=lambda c: known[c].numbers / known[c].known)
-            return f"{worst}: column {name!r} holds {told_fault(known[worst], name, 'mixed')}"
+            others = count(known[worst].known - known[worst].numbers, "other value")
+            return (f"{worst}: column {name!r} holds numbers and {others}; `fedroute site check` shows there in which "
+                    f"row, and how to mend it in that site's DATA.yaml; if its values are names, say `categorical: "
+                    f"[{name}]` {IN_CONFIG}")  # fmt: skip
         return (f"{_some(odd)}: column {name!r} holds names, and at {_some(numbers)} numbers; mend it where it is "
-                f"wrong, or say `categorical: [{name}]` if its values are names everywhere")  # fmt: skip
+                f"wrong, or say `categorical: [{name}]` {IN_CONFIG} if its values are names everywhere")  # fmt: skip
     if reading == "dressed":
         worst = max(known, key=lambda c: known[c].dressed)
-        return f"{worst}: column {name!r} holds {told_fault(look, name, 'dressed')}"
+        return (f"{worst}: column {name!r} holds numbers with something beside them; `fedroute site check` shows there "
+                f"in which row; write the number alone, in one unit, or say `drop: [{name}]` {IN_CONFIG}")  # fmt: skip
     return ""
 
 
@@ -209,7 +215,11 @@ def _shape(clients: Sequence[str], told: Sequence[Mapping[str, Any]], faults: li
     first = clients[0]
     for c, shape in shapes.items():
         if not _goes_with(shape, shapes[first]):
-            mend = "say `size: [H, W]` to resize all" if len(shape) == 3 else "give the same numbers in the same order"
+            mend = (
+                f"say `size: [H, W]` {IN_CONFIG} to resize all"
+                if len(shape) == 3
+                else "give the same numbers in the same order"
+            )
             faults.append(f"{c}: a row has the shape {list(shape)}, and {list(shapes[first])} at {first}; {mend}")
     for c, r in zip(clients, told, strict=True):
         if r["whole"] != told[0]["whole"]:

@@ -53,8 +53,12 @@ def read_gateway(root: Path, settings: Mapping[str, Any]) -> GatewayFile:
     file = root / NAME
     try:
         given = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:
-        raise InputError(f"{file}: cannot be read ({type(e).__name__}); write lines such as `rate: 50`") from None
+    except OSError as e:
+        raise InputError(f"{file}: cannot be read ({e.strerror})") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{file}: is not UTF-8 text; write lines such as `rate: 50`") from None
+    except yaml.YAMLError as e:  # which says in which line
+        raise InputError(f"{file}: is not YAML: {' '.join(str(e).split())}; write lines such as `rate: 50`") from None
     if not isinstance(given := given or {}, dict):
         raise InputError(f"{file}: is no list of settings; write lines such as `rate: 50`")
     known = sorted({*GatewayFile.model_fields} - OWN)

@@ -20,7 +20,7 @@ from fedroute.federation.asking import LEFT, NotAccepted, Sites, everyone, named
 from fedroute.federation.course import Course, begin, engine_of
 from fedroute.federation.departed import Departed
 from fedroute.federation.finishing import finished, guide_of
-from fedroute.federation.joining import admit
+from fedroute.federation.joining import admit, readmit
 from fedroute.federation.patience import Patience
 from fedroute.federation.run_before import AGREED, DEPARTED, JOINED, same_run
 from fedroute.federation.spec import HubSpec
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 GUIDE = "guide.safetensors"
 LATE = "has joined after the run"
+IN_AGAIN = "took part in the run, gave no answer at its end, and is let in again"
+SOONEST, LONGEST = 5.0, 60.0  # seconds between two tries to let in one that was refused; doubled each time
 
 
 class Hub:
@@ -68,6 +70,7 @@ class Hub:
         self._phase, self._round, self._clients = "waiting", 0, tuple[str, ...](self.spec.sites or ())
         self._common, self._terms = dict[str, Any](), dict[str, Terms]()
         self._left, self._new, self._refused = set[str](), set[str](), dict[str, str]()  # _left: out of the rounds
+        self._trying = set[str]()  # those refused that are tried again
         self._admitting, self._guiding, self._listening = threading.Lock(), threading.Lock(), False
         self._guide, self._joined, self._agreed = self._kept_guide(), self._kept_joined(), self._kept()
         self._silent = self._kept_silent()  # who gave no answer when the run ended, and why; they may come again
@@ -338,29 +341,28 @@ class Hub:
         told = json.loads(file.read_text(encoding="utf-8")).get("hub", {}) if file.exists() else {}
         return {c: str(why) for c, why in told.get("silent", {}).items() if c not in self._joined}
 
-    def _admit(self, node: str) -> None:
-        """Lets a new site in, or says why not."""
-        directory = RunDirectory(self.out)
+    def _admit(self, node: str) -> bool:
+        """Lets in a new site, or one that was silent at the end, or says why not. Whether to try again."""
         sites = Sites(self.transport, self.spec, self.log, self.stop.is_set)
         with self._admitting:
             self._new.discard(node)
             gone = node in self._departed.names()
             there = node in {*self._terms, *self._joined} - {*self._silent}
             if (kept := self._agreed) is None or (there and not gone):
-                return
-            course, state = self._course(directory, kept[1], sites, self.log)
+                return False
             try:
-                told, guide = admit(node, course, state, self._common, sites, self._guide, self.log)
+                told, guide = self._let_in(node, kept[1], sites, node in self._silent and not gone)
             except NotAccepted as e:
                 self._refused[node] = str(e)
                 threading.Thread(target=self._admit_later, args=(node, e.terms), daemon=True).start()
-                return
+                return False
             except (InputError, RunFailed) as e:
-                self._refused[node] = str(e)
-                self.log(f"{node} is not let in: {e}")
-                return
-            finally:
-                course.engine.close()
+                self._not_in(node, e, sites)
+                return True
+            except KeyboardInterrupt:
+                if not self.stop.is_set():
+                    raise
+                return False
             self._refused.pop(node, None)
             self._silent.pop(node, None)
             self._departed.back(node)
@@ -368,18 +370,53 @@ class Hub:
             joined = self._joined | {node: told}
             write(self.out / JOINED, json.dumps(joined, ensure_ascii=False, indent=1) + "\n")
             self._joined = joined
+        return False
+
+    def _let_in(
+        self, node: str, agreement: Agreement, sites: Sites, again: bool
+    ) -> tuple[dict[str, Any], "Guide | None"]:
+        """As `admit`. again: it took part in the run."""
+        course, state = self._course(RunDirectory(self.out), agreement, sites, self.log)
+        try:
+            if again and (done := readmit(node, course, state, self._terms[node], sites, self._guide, self.log)):
+                return done
+            return admit(node, course, state, self._common, sites, self._guide, self.log)
+        finally:
+            course.engine.close()
 
     def _admit_later(self, node: str, terms: Mapping[str, Terms]) -> None:
         """Lets a new site in once its owner has accepted; the others do not wait for that."""
+        sites = Sites(self.transport, self.spec, self.log, self.stop.is_set)
         try:
-            Sites(self.transport, self.spec, self.log, self.stop.is_set).accepted(terms)
+            sites.accepted(terms)
         except KeyboardInterrupt:
             return
         except RunFailed as e:
-            self._refused[node] = str(e)
-            self.log(f"{node} is not let in: {e}")
+            self._not_in(node, e, sites)
             return
         self._admit(node)
+
+    def _not_in(self, node: str, e: Exception, sites: Sites) -> None:
+        """Takes note of why it is not let in; it is tried again, for its data may be mended."""
+        if LEFT in str(e):
+            self._refused.pop(node, None)
+            self._gone(node, sites)
+            return
+        if self._refused.get(node) != str(e):
+            self.log(f"{node} is not let in: {e}; it is tried again")
+        self._refused[node] = str(e)
+        if node not in self._trying:
+            self._trying.add(node)
+            threading.Thread(target=self._try_again, args=(node,), daemon=True).start()
+
+    def _try_again(self, node: str) -> None:
+        """For as long as it is connected and refused: one that comes anew is tried then."""
+        pause = SOONEST
+        while not self.stop.wait(pause) and node in self._refused and node in self.transport.nodes():
+            pause = min(2 * pause, LONGEST)
+            if not self._admit(node):
+                break
+        self._trying.discard(node)
 
     def _went(self, state: State) -> None:
         self._round = state.round
@@ -397,7 +434,11 @@ class Hub:
             return "is not let in yet"
         if client in self._silent:
             return f"gave no answer when the run ended ({self._silent[client]}); it is let in again when it comes"
-        return self.transport.notes().get(client) or (LATE if client in self._joined else self._standing.words(client))
+        if notes := self.transport.notes().get(client):
+            return notes
+        if client in self._joined:
+            return IN_AGAIN if self._joined[client].get("again") else LATE
+        return self._standing.words(client)
 
 
 def run_hub(config: Config, out: Path, transport: Transport, **options: Any) -> dict[str, Any]:

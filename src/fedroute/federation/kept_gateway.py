@@ -37,16 +37,20 @@ def kept_open(
     *,
     what: str,
     once: str = "",
+    ready: Callable[[], bool] = lambda: True,
 ) -> None:
     """Serves where settings["gateway"] says, until `stop`; nothing where they say nothing. What changes in
     gateway.yaml, and in the files that it names, is taken up: the gateway answers what it was asked, and opens anew. A
     change that cannot be used is told, and the gateway goes on as it was.
 
-    what: is asked there, and once: from when on, in words. tell: hears how it stands, whenever that may have
-    changed."""
+    what: is asked there; once: from when on it can be answered, in words, and ready: whether it can now, where it is
+    served before. tell: hears how it stands, whenever that may have changed."""
     if not settings.get("gateway"):
         return
     told = ""
+
+    def at(where: str) -> str:
+        return f"{what} at {where}" if ready() else f"{what} at {where} {once}"
 
     def stands(words: str, fault: bool) -> None:
         nonlocal told
@@ -62,14 +66,13 @@ def kept_open(
         taken = _files(root, settings)
         running = _opened(root, settings, make)
         if running is None:
-            stands(f"{what} at {settings['gateway']} {once}", False)
+            stands(at(settings["gateway"]), False)
         elif isinstance(running, str):
             stands(f"there is no gateway at {settings['gateway']}: {running}; it is tried on", True)
         else:
-            at = f"{what} at {running.url}"
-            stands(at, False)
-            say(f"{what} are answered at {running.url}")
-            _until_changed(root, settings, taken, stop, partial(_goes_on, stands, at))
+            stands(at(running.url), False)
+            say(f"{what} are answered at {running.url}" + ("" if ready() else f" {once}"))
+            _until_changed(root, settings, taken, stop, partial(_goes_on, stands, partial(at, running.url)))
             running.stop()
             if not stop.is_set():
                 say(f"{NAME} has changed: the gateway opens anew")
@@ -95,8 +98,8 @@ def _opened(root: Path, settings: Mapping[str, Any], make: Make) -> "Running | s
         return str(e)
 
 
-def _goes_on(stands: Callable[[str, bool], None], at: str, fault: str) -> None:
-    stands(f"{at}; {NAME} has changed, and is not taken up: {fault}" if fault else at, bool(fault))
+def _goes_on(stands: Callable[[str, bool], None], at: Callable[[], str], fault: str) -> None:
+    stands(f"{at()}; {NAME} has changed, and is not taken up: {fault}" if fault else at(), bool(fault))
 
 
 def _until_changed(

@@ -83,7 +83,7 @@ def key_asked_for(request: Path) -> str:
         return str(json.loads((request / "request.json").read_text(encoding="utf-8"))["public_key_sha256"])
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise InputError(
-            f"{request}: holds no request ({type(e).__name__}): name the folder that `fedroute site request` made"
+            f"{request}: holds no request{_reason(e)}: name the folder that `fedroute site request` made"
         ) from None
 
 
@@ -108,7 +108,7 @@ def fingerprint(signed: Path) -> str:
             text = z.read("rootCA.pem").decode()
         digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(text)).hexdigest().upper()
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as e:
-        raise InputError(f"{signed}: holds no certificate of a CA ({type(e).__name__})") from None
+        raise InputError(f"{signed}: holds no certificate of a CA{_reason(e)}") from None
     return ":".join(digest[i : i + 2] for i in range(0, len(digest), 2))
 
 
@@ -216,6 +216,13 @@ def _logging() -> dict[str, Any]:
     }
 
 
+def _reason(e: Exception) -> str:
+    """In words for people, where there is one that they could do something about."""
+    if isinstance(e, OSError) and e.strerror:
+        return f" ({e.strerror.lower()})"
+    return " (it is no zip)" if isinstance(e, zipfile.BadZipFile) else ""
+
+
 def _member(archive: Path, name: str, what: str) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(archive) as z:
@@ -225,7 +232,7 @@ def _member(archive: Path, name: str, what: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise InputError(f"{archive}: not there: name {what}") from None
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as e:
-        raise InputError(f"{archive}: this is not {what} ({type(e).__name__})") from None
+        raise InputError(f"{archive}: this is not {what}{_reason(e)}") from None
     if not isinstance(found, dict):
         raise InputError(f"{archive}: this is not {what}")
     return found

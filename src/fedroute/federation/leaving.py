@@ -9,6 +9,7 @@ from fedroute.federation.folders import SiteFolder
 from fedroute.federation.left_file import leave, left
 from fedroute.federation.state_file import read_state
 
+UNHEARD = "the hub has not heard it yet"
 BACK = "the way back: let the hub `fedroute site approve` its request again, and `fedroute site join` with that zip"
 
 
@@ -46,7 +47,7 @@ def left_words(folder: Path) -> str:
     """That it has left, when, and whether the hub knows; "" where it has not."""
     if (found := left(folder)) is None:
         return ""
-    known = "the hub has heard it" if found.heard else "the hub has not heard it yet"
+    known = "the hub has heard it" if found.heard else UNHEARD
     return f"has left the federation for good on {found.at}, and {known}"
 
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from fedroute.federation.hub import Hub
     from fedroute.service.settings import Settings
 
+FROM = "from when the first training has ended"
+NEVER = "once the config has a router: `router: auto` in federation.yaml, then `fedroute hub start --new-run`"
+
 
 def serve_live(
     at: HubFolder,
@@ -33,7 +36,9 @@ def serve_live(
     def make(given: "Settings") -> "FastAPI | None":
         return _app(hub, transport, given) if hub.clients() else None
 
-    kept_open(at.root, at.settings(), make, stop, say, tell, what="routed queries", once="once the sites have agreed")
+    once = FROM if hub.config.router else NEVER
+    kept_open(at.root, at.settings(), make, stop, say, tell, what="routed queries", once=once,
+              ready=lambda: hub.guide() is not None)  # fmt: skip
 
 
 def _app(hub: "Hub", transport: Transport, given: "Settings") -> "FastAPI":

@@ -9,10 +9,11 @@ from typing import Any
 from fedroute.errors import InputError, RunFailed
 from fedroute.federation import supervise
 from fedroute.federation.accepting import is_open
+from fedroute.federation.asking import LEFT
 from fedroute.federation.folders import Folder, HubFolder, SiteFolder
 from fedroute.federation.kit import need_nvflare
-from fedroute.federation.leaving import left_words
-from fedroute.federation.ports import bound_at, fault_at, port_words
+from fedroute.federation.leaving import UNHEARD, left_words
+from fedroute.federation.ports import bound_at, fault_at, one_port, port_words
 from fedroute.federation.site_standing import words_on
 from fedroute.federation.state_file import read_state
 from fedroute.federation.twins import REPLACED, TWINS
@@ -67,6 +68,8 @@ def startable(folder: Folder) -> None:
     if not isinstance(folder, HubFolder):
         return
     settings = folder.settings()
+    if fault := one_port(settings["port"], settings.get("gateway")):
+        raise InputError(f"{folder.settings_file}: gateway {settings['gateway']}: {fault}")
     if fault := fault_at(bound_at(settings["host"]), settings["port"]):
         raise InputError(port_words(fault, folder.settings_file))
 
@@ -155,7 +158,9 @@ def hub_words(found: dict[str, Any]) -> str:
     if phase := found.get("phase"):
         lines.append(f"{phase}: round {found.get('round')} of {found.get('rounds')}")
     for s in found.get("sites", []):
-        lines.append(f"  {s['client']}: {s['state']}" + (f"; {s['words']}" if s.get("words") else ""))
+        words = str(s.get("words") or "")
+        once = s["state"] == LEFT and LEFT in words  # one that has left is not let in, since it has left
+        lines.append(f"  {s['client']}: {s['state']}" + (f"; {words}" if words and not once else ""))
     lines += [found[k] for k in ("gateway", "words") if found.get(k)]
     return "\n".join(lines)
 
@@ -165,7 +170,10 @@ def site_words(found: dict[str, Any]) -> str:
     if not found["joined"]:
         return f"{name} has not joined yet"
     if words := found.get("left"):
-        return f"{name} {words}" + ("; it runs only to say so at the hub" if found["running"] else "")
+        if not found["running"]:
+            return f"{name} {words}"
+        heard = "it runs for nothing more: `fedroute site stop` ends it"
+        return f"{name} {words}; {'it runs only to say so at the hub' if UNHEARD in words else heard}"
     if not found["running"]:
         return f"{name} is not running"
     how = "connected with the hub" if found.get("hub") else "not connected with the hub"

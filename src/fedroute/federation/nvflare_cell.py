@@ -21,6 +21,7 @@ from nvflare.fuel.f3.cellnet.defs import (
     ReturnCode,
 )
 from nvflare.fuel.f3.cellnet.utils import make_reply
+from nvflare.fuel.f3.drivers import aio_http_driver
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, StreamHeaderKey
 
@@ -46,14 +47,17 @@ ALWAYS: Passing = frozenset({(CellChannel.CELLNET, CellChannelTopic.Bye), (STREA
 
 
 class Untaken:
-    """Says what was not taken and why: one line a minute of each sender, so that no log is flooded."""
+    """Says what was not taken and why: of each fault one line a minute of whoever is at the other end of a connection,
+    by the name in its certificate, so that neither log nor memory is flooded whatever names it claims."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        self._say, self._said = say, dict[str, float]()
+        self._say, self._said = say, dict[tuple[str, str], float]()
 
-    def __call__(self, name: str, way: str, fault: str) -> None:
-        if time.monotonic() - self._said.get(name, -60.0) >= 60.0:
-            self._said[name] = time.monotonic()
+    def __call__(self, end: str, name: str, way: str, fault: str) -> None:
+        """end: the connection's; name: the claimed sender."""
+        key = end.partition(".")[0], fault  # a cell may call itself NAME.x where the certificate says NAME
+        if time.monotonic() - self._said.get(key, -60.0) >= 60.0:
+            self._said[key] = time.monotonic()
             self._say(f"a message of {name[:64]!r} was not taken ({way}): {fault}")
 
 
@@ -77,7 +81,8 @@ class Guard:
         name = str(message.get_header(MessageHeaderKey.ORIGIN) or "")
         if fault := self._fault(message, name):
             channel, topic = self._way(message)
-            self.untaken(name, f"{channel[:64]}/{topic[:64]}", fault)
+            end = message.get_prop(MessagePropKey.ENDPOINT)
+            self.untaken(end.name if end else "", name, f"{channel[:64]}/{topic[:64]}", fault)
             return make_reply(ReturnCode.UNAUTHENTICATED, error=fault)
         self.seen(name)
         return None
@@ -128,6 +133,12 @@ def guard_from_the_first_moment(make: Callable[[CoreCell], Guard]) -> None:
     CoreCell.start = guarded
 
 
+def take_no_larger_frames() -> None:
+    """This process takes no frame that is larger than a message of ours may be; NVFLARE takes 2 GiB into memory before
+    anybody looks at it. What is larger travels in pieces, and a connection that brings more is closed."""
+    aio_http_driver.MAX_FRAME_SIZE = MOST + 2 * FRAME
+
+
 def break_when_stuck(cell: CoreCell, name: str) -> None:
     """The kernel gives up the connections with that cell when nothing that was sent has arrived for STUCK seconds.
 
@@ -144,7 +155,10 @@ def break_when_stuck(cell: CoreCell, name: str) -> None:
 
 def pack(payload: Payload) -> bytes:
     """As it travels. Raises Refused for what is no payload."""
-    packed: bytes = msgpack.packb(check(payload))
+    try:
+        packed: bytes = msgpack.packb(check(payload))
+    except (OverflowError, ValueError) as e:  # a number beyond 64 bits, or a text that is none
+        raise Refused(f"a message that cannot be sent: {e}") from None
     return packed
 
 

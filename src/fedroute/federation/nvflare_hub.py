@@ -7,7 +7,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from fedroute.federation.nvflare_quick import Asking
 from fedroute.federation.ports import held, port_words, taken
 from fedroute.federation.said import say_to
 from fedroute.federation.state_file import read_state, write_state
-from fedroute.federation.transport import QUICK, Away, Late, Payload, Refused, TransportError, failed, waited
+from fedroute.federation.transport import QUICK, Away, Late, Payload, Refused, TransportError, failed, size, waited
 from fedroute.federation.twins import TWINS, Twins, told_to
 
 SILENT = 30.0  # seconds without a word after which a site counts as away though its connection looks whole
@@ -45,6 +46,8 @@ REGISTERING = (
 ASKED: wire.Passing = frozenset(
     {*((CellChannel.SERVER_MAIN, t) for t in REGISTERING), (wire.WORDS_OF_SITES, wire.HERE)}
 )
+ONE_FRAME = 1 << 20  # bytes; a site's end of the connection takes no frame beyond 4 MiB
+LONGEST = 600.0  # seconds of a call that goes in pieces and whose end nobody waits for
 GONE = {ReturnCode.TARGET_UNREACHABLE, ReturnCode.COMM_ERROR, ReturnCode.INVALID_TARGET}
 
 
@@ -112,6 +115,10 @@ class NvflareTransport(EndpointMonitor):  # type: ignore[misc]  # NVFLARE has no
     def call(self, node: str, method: str, payload: Payload, timeout: float) -> Payload:
         if method in QUICK:
             return waited(self.begin(node, method, payload), node, method, timeout)
+        return self._streamed(node, method, payload, timeout)
+
+    def _streamed(self, node: str, method: str, payload: Payload, timeout: float) -> Payload:
+        """A call in pieces."""
         message = wire.request(payload)
         with self._lock:
             link = self._links.get(node)
@@ -134,6 +141,8 @@ class NvflareTransport(EndpointMonitor):  # type: ignore[misc]  # NVFLARE has no
         raise Refused(f"{method}: {reply.get_header(MessageHeaderKey.ERROR) or code}")
 
     def begin(self, node: str, method: str, payload: Payload) -> "Future[Payload]":
+        if size(payload) > ONE_FRAME:
+            return in_thread(lambda: self._streamed(node, method, payload, LONGEST))
         with self._lock:
             link = self._links.get(node)
         if link is None:
@@ -159,6 +168,8 @@ class NvflareTransport(EndpointMonitor):  # type: ignore[misc]  # NVFLARE has no
             link.seen = time.monotonic()
 
     def state_change(self, endpoint: Endpoint) -> None:
+        if "." in endpoint.name:  # a cell beside a site's own, under its certificate: no site
+            return
         if endpoint.state == EndpointState.READY:
             self._connected[endpoint.name] = time.monotonic()
         else:
@@ -243,6 +254,23 @@ class NvflareTransport(EndpointMonitor):  # type: ignore[misc]  # NVFLARE has no
             told = silent
 
 
+def in_thread(call: Callable[[], Payload]) -> "Future[Payload]":
+    """What the call returns or raises, made in a thread of its own."""
+    reply = Future[Payload]()
+
+    def work() -> None:
+        try:
+            found = call()
+            with suppress(InvalidStateError):  # who asked has gone
+                reply.set_result(found)
+        except Exception as e:
+            with suppress(InvalidStateError):
+                reply.set_exception(e)
+
+    threading.Thread(target=work, name="fedroute-long-call", daemon=True).start()
+    return reply
+
+
 class HubComponent(Widget):  # type: ignore[misc]
     """Named in the hub's resources.json. folder: the hub's; runs: "module:function" of what runs over the transport,
     called as f(folder, transport, stop, say) in a thread of its own."""
@@ -254,6 +282,7 @@ class HubComponent(Widget):  # type: ignore[misc]
         self.stop = threading.Event()
         self.runner: threading.Thread | None = None
         self.transport: NvflareTransport | None = None
+        wire.take_no_larger_frames()
         wire.guard_from_the_first_moment(self.guard)
         self.register_event_handler(EventType.SYSTEM_START, self._up)
         on_terminate(self._close)

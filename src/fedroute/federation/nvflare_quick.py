@@ -14,6 +14,7 @@ from nvflare.fuel.f3.connection import Connection
 from nvflare.fuel.f3.endpoint import Endpoint
 from nvflare.fuel.f3.message import Message, MessageReceiver
 from nvflare.fuel.f3.sfm.conn_manager import ConnManager
+from nvflare.fuel.f3.sfm.constants import Types
 from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 from nvflare.fuel.f3.sfm.sfm_conn import SfmConnection
 
@@ -37,12 +38,13 @@ class Asking(MessageReceiver):  # type: ignore[misc]  # NVFLARE has no types
     def begin(self, site: str, method: str, payload: Payload) -> "Future[Payload]":
         """The reply, once it is there; Away or Refused where there will be none. Who cancels it waits no more."""
         number, reply = os.urandom(8), Future[Payload]()  # no answer to what a hub before this one asked fits
-        self._waiting[number] = site, reply
-        reply.add_done_callback(lambda _: self._waiting.pop(number, None))
         try:
+            message = Message({NUMBER: number, METHOD: method}, pack(payload))
             if (there := self._communicator.find_endpoint(site)) is None:
                 raise Away(f"{site} is not connected")
-            self._communicator.send(there, APP, Message({NUMBER: number, METHOD: method}, pack(payload)))
+            self._waiting[number] = site, reply
+            reply.add_done_callback(lambda _: self._waiting.pop(number, None))
+            self._communicator.send(there, APP, message)
         except (CommError, RuntimeError) as e:  # RuntimeError: NVFLARE is ending
             _set(reply, Away(f"{site}: the connection broke as it was asked to {method} ({e})"))
         except TransportError as e:
@@ -61,7 +63,7 @@ class Asking(MessageReceiver):  # type: ignore[misc]  # NVFLARE has no types
         if reply is None:  # nobody waits for it any more; or it was never asked
             return
         if site != name:
-            self._untaken(name, "quick", f"it answers what {site} was asked")
+            self._untaken(name, name, "quick", f"it answers what {site} was asked")
             return
         self._heard(name)
         try:
@@ -82,10 +84,10 @@ class Answering(MessageReceiver):  # type: ignore[misc]
     def process_message(self, endpoint: Endpoint, connection: Connection, app_id: int, message: Message) -> None:
         number, method = message.get_header(NUMBER), message.get_header(METHOD)
         if endpoint.name != self._hub:
-            self._untaken(endpoint.name, "quick", "nobody but the hub may call a site")
+            self._untaken(endpoint.name, endpoint.name, "quick", "nobody but the hub may call a site")
             return
         if not isinstance(number, bytes) or not isinstance(method, str):
-            self._untaken(endpoint.name, "quick", "it is no call")
+            self._untaken(endpoint.name, endpoint.name, "quick", "it is no call")
             return
         reply = Message({NUMBER: number}, self._answer(method, message.payload))
         with suppress(CommError):  # the hub has gone, and misses this site
@@ -97,7 +99,10 @@ def read_at_once(manager: ConnManager) -> None:
     usual = manager.process_frame
 
     def process(connection: SfmConnection, frame: bytes) -> None:
-        quick = PREFIX_LEN <= len(frame) <= SHORT and Prefix.from_bytes(frame).app_id == APP
+        quick = False
+        if PREFIX_LEN <= len(frame) <= SHORT:
+            prefix = Prefix.from_bytes(frame)
+            quick = (prefix.type, prefix.app_id) == (Types.DATA, APP)
         (manager.process_frame_task if quick else usual)(connection, frame)
 
     manager.process_frame = process

@@ -81,6 +81,7 @@ class SiteComponent(Widget, EndpointMonitor):  # type: ignore[misc]
             return handler
         except Exception as e:
             words = str(e) if isinstance(e, InputError) else f"{type(e).__name__}: {e}"
+            words += "; once that is mended, start this site anew: `fedroute site stop`, `fedroute site start`"
             self.standing.has(words)
             self.say(f"this site cannot answer: {words}")
             return self._refuse
@@ -93,7 +94,7 @@ class SiteComponent(Widget, EndpointMonitor):  # type: ignore[misc]
             return wire.answer(wire.pack_refusal("only the hub may call a site"))
         packed = self._packed(str(message.get_header(MessageHeaderKey.TOPIC)), message.payload)
         if self.handler != self._refuse:
-            self.standing.called(str(getattr(self.handler, "fault", "")))
+            self.standing.called(*(str(getattr(self.handler, of, "")) for of in ("fault", "odd")))
         return wire.answer(packed)
 
     def _quick(self, method: str, data: object) -> bytes:

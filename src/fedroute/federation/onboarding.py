@@ -23,6 +23,8 @@ from fedroute.errors import InputError, RunFailed
 from fedroute.federation import kit
 from fedroute.federation.folders import HubFolder, SiteFolder, checked_name
 from fedroute.federation.left_file import come_back, left
+from fedroute.federation.ports import one_port
+from fedroute.federation.site_spec import joining_spec
 from fedroute.federation.supervise import Running
 
 CERTIFICATE, ABOUT = "certificate.signed.zip", "federation.json"
@@ -39,9 +41,11 @@ def init_hub(
     stands in the certificate; gateway: HOST:PORT where routed queries are answered, nowhere by default, and tokens: who
     may ask there.
 
-    Raises InputError where the folder is in use, or the host is none."""
+    Raises InputError where the folder is in use, the host is none, or one port is given twice."""
     kit.need_nvflare()
     checked_host(host)
+    if fault := one_port(port, gateway):
+        raise InputError(f"--gateway {gateway}: {fault}")
     fresh = not out.exists()
     hub = HubFolder(_new(out, "hub"))
     with _whole(hub.root, fresh):
@@ -149,10 +153,7 @@ def join(signed: Path, site: SiteFolder, data: Path, expected: str | None = None
         raise InputError(
             f"{signed}: made out to {about['name']!r}, and this is {settings['name']!r}: take the other zip"
         )
-    if not data.exists():
-        raise InputError(
-            f"{data}: not there: write a file that says where this site's data lie, such as `path: visits.csv`"
-        )
+    joining_spec(data, about["config"].get("federation") or {})
     certificate, kept = _inside(signed, CERTIFICATE), site.root / CERTIFICATE
     if left(site.root) and kept.exists() and kept.read_bytes() == certificate:
         raise InputError(
@@ -283,7 +284,8 @@ def approved_sites(root: Path) -> dict[str, dict[str, str]]:
     try:
         found: dict[str, dict[str, str]] = dict(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as e:
-        raise InputError(f"{file}: cannot be read ({type(e).__name__}): bring it back from a copy") from None
+        why = (e.strerror or "").lower() if isinstance(e, OSError) else "it is not what was written"
+        raise InputError(f"{file}: cannot be read ({why}): bring it back from a copy") from None
     return found
 
 

@@ -17,6 +17,7 @@ from fedroute.data.spec import Csv, Parquet, Table, nearest
 from fedroute.errors import InputError
 from fedroute.federation.own_labels import called_here
 from fedroute.federation.site_spec import DataSpec, Whose
+from fedroute.words import then
 
 WRITTEN = ("delimiter", "decimal", "header", "columns", "encoding")  # how a CSV file is written
 
@@ -48,7 +49,7 @@ def files_of(data: DataSpec, spec: Csv | Parquet, base: Path, client: str) -> Fi
             if column and column not in f.table.column_names:
                 near = nearest(column, f.table.column_names)
                 mend = f"or say in DATA.yaml `rename: {{its name: {column}}}`"
-                raise InputError(f"{f.path}: no column {column!r} (federation.{key}){near}; {mend}")
+                raise InputError(then(f"{f.path}: no column {column!r} (federation.{key}){near}", mend))
     if not sum(f.table.num_rows for f in files):
         raise InputError(f"{files[0].path}: no row is {client}'s; look at `client` in DATA.yaml")
     return _relabelled(Files(files), spec.label, data)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedroute.data.columns import names_of, times_of, typed
+from fedroute.data.columns import first_odd, names_of, times_of, typed
 from fedroute.data.federation import Federation
 from fedroute.data.labels import label_of
 from fedroute.data.look import trimmed
@@ -21,6 +21,7 @@ from fedroute.errors import InputError
 from fedroute.federation.form import Form, hub_spec, without_paths
 from fedroute.federation.own_files import files_of, rows_of
 from fedroute.federation.site_spec import DataSpec, data_spec
+from fedroute.words import count
 
 Parts = tuple[Tensor, Tensor, Tensor]
 
@@ -81,8 +82,17 @@ class SiteData:
                 made.rows = rows_of(data, checked, base, client)
         except InputError as e:  # readers know one config, in which all stands
             said = str(e).replace("federation.path:", "DATA.yaml path:")
-            raise InputError(said.replace("DATA.yaml", file)) from None
+            raise type(e)(said.replace("DATA.yaml", file)) from None
         return made
+
+    @property
+    def where(self) -> str:
+        """The files, for people."""
+        if self.files is None:
+            assert self.rows is not None
+            return self.rows.name
+        first, *more = (str(f.path) for f in self.files.files)
+        return f"{first} and {count(len(more), 'more file')}" if more else first
 
     @property
     def many(self) -> int:
@@ -168,7 +178,14 @@ def _of_table(data: SiteData, form: Form) -> Prepared:
         columns = {}
         for c in form.columns:
             column, marks = data.column(c.name, c.type), marks_of(spec, c.name)
-            columns[c.name] = typed(column, c.name, c.reading, c.name in spec.categorical, marks, files.where, notes)
+            try:
+                columns[c.name] = typed(
+                    column, c.name, c.reading, c.name in spec.categorical, marks, files.where, notes
+                )
+            except pa.ArrowInvalid:
+                row, odd = first_odd(column, "mixed")
+                where = f"{files.where(row)}: column {c.name!r}"
+                raise InputError(f"{where} holds {odd!r}, and numbers were agreed on: mend it there") from None
         table = pa.table(columns).filter(pa.array(keep))
     return _split(data, form, label[keep], x, table, None if time is None else time[keep], notes)
 

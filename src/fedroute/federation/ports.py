@@ -41,6 +41,13 @@ def taken(port: int) -> str:
     return f"port {port} is taken (by another program)"
 
 
+def one_port(port: int, gateway: str | None) -> str:
+    """That a hub's gateway (HOST:PORT) would be where its sites dial; "" where it would not."""
+    if gateway and gateway.rpartition(":")[2] == str(port):
+        return f"port {port} is the one that the sites dial: give the gateway another"
+    return ""
+
+
 def port_words(fault: str, settings: Path) -> str:
     """The fault, and the mend: settings is the file of the hub's."""
     return (

@@ -9,19 +9,46 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedroute.data.federation import Federation
 from fedroute.durable import write
-from fedroute.errors import InputError
+from fedroute.errors import InputError, Unreadable
 from fedroute.federation.agreed import check
 from fedroute.federation.agreement import Agreement, own_federation
 from fedroute.federation.form import differs
 from fedroute.federation.own_rows import Prepared, SiteData
 from fedroute.federation.site_spec import DataSpec
+from fedroute.federation.transport import Refused
 
 AGREED, ROWS = "agreed.json", "rows.sha256"
 CHANGED = (
     "the data have changed since the agreement: put them back, or let the hub begin a new run (`fedroute hub start "
     "--new-run`)"
 )
+NOT_NOW = "the data cannot be read at this site now"  # what a hub that hears it may ask again
+OTHERS = "the rows are not those that were agreed on"
+
+
+class Unfit(Refused):
+    """The rows agreed on are not there. What it says tells nothing of them; own: the same for the owner alone, with the
+    file."""
+
+    def __init__(self, e: InputError, where: str = ""):
+        away, why = isinstance(e, Unreadable), str(e)
+        self.own = f"{NOT_NOW}: {why}" if away else f"{why if where in why else f'{where}: {why}'}: {CHANGED}"
+        super().__init__(NOT_NOW if away else CHANGED)
+
+
+def as_agreed(data: SiteData, agreement: Agreement, folder: Path) -> Federation:
+    """The rows, where they are those of the agreement. folder: of this federation at this site, which keeps the hash of
+    the rows that were agreed on first. Raises Unfit where they are others, InputError where none were agreed on."""
+    try:
+        own = own_federation(data, agreement)
+        still_the_same(folder, data.prepared(agreement.form))
+    except InputError as e:
+        if (folder / ROWS).exists():
+            raise Unfit(e, data.where) from None
+        raise
+    return own
 
 
 def rows_sha256(p: Prepared) -> str:
@@ -50,16 +77,14 @@ def rows_sha256(p: Prepared) -> str:
     return h.hexdigest()
 
 
-def still_the_same(folder: Path, p: Prepared, client: str) -> None:
-    """folder: of this federation at this site, which keeps the hash of the rows that were agreed on first.
-
-    Raises InputError where these are others."""
+def still_the_same(folder: Path, p: Prepared) -> None:
+    """folder: as for `as_agreed`. Raises InputError where these are others."""
     found, file = rows_sha256(p), folder / ROWS
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write(file, found + "\n")
     elif file.read_text(encoding="utf-8").strip() != found:
-        raise InputError(f"{client}: {CHANGED}")
+        raise InputError(OTHERS)
 
 
 def changed(site: Path, given: Mapping[str, Any], source: DataSpec, base: Path, client: str, file: str) -> str | None:
@@ -75,8 +100,9 @@ def changed(site: Path, given: Mapping[str, Any], source: DataSpec, base: Path, 
         return None
     try:
         data = SiteData.read(source, base, agreement.spec, client, file)
-        own_federation(data, agreement)
-        still_the_same(folder, data.prepared(agreement.form), client)
-    except InputError:  # whatever it is, rows as agreed do not raise it
-        return CHANGED
+        as_agreed(data, agreement, folder)
+    except Unfit as e:
+        return e.own
+    except InputError as e:  # whatever it is, rows as agreed do not raise it
+        return Unfit(e).own
     return ""

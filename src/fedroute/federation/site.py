@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 import fedroute
 from fedroute.durable import write
-from fedroute.errors import InputError, RunFailed
+from fedroute.errors import InputError, RunFailed, Unreadable
 from fedroute.federation.left_file import leave, left
 from fedroute.federation.patience import STOPPED
 from fedroute.federation.transport import QUICK, Payload, Refused, check, size
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fedroute.federation.agreement import Agreement
     from fedroute.federation.membership import Membership
     from fedroute.federation.own_rows import SiteData
+    from fedroute.federation.same_rows import Unfit
     from fedroute.service.answers import Own
 
 OWN_LINES = frozenset(
@@ -73,9 +74,10 @@ class Site:
         self._member: Membership | None = None
         self._made_last: Membership | None = None  # which may wait for its owner
         self._asked_for, self._times = "", 0  # the manifest that the hub asks about, and how often it has
-        self._unfit: tuple[float, Terms, str] | None = None
+        self._unfit: tuple[float, Terms, Unfit] | None = None
         self._answered, self._out, self._since = 0, 0, time.monotonic()
         self.fault = ""  # for which it refuses now to take part, for its owner
+        self.odd = ""  # what may keep the sites from an agreement, for its owner, as seen when the hub asked last
         self._stuck: tuple[str, Payload] | None = None  # the call of the hub that it was found at
         if left(folder):
             self.left.set()
@@ -91,16 +93,23 @@ class Site:
             if method not in QUICK and STOPPED not in str(e):
                 self.log(f"refused {method}: {e}")
             if method in SETTLING:
-                self.fault, self._stuck = str(e), (method, payload)
+                self.fault, self._stuck = _own(e), (method, payload)
+            elif hasattr(e, "own"):  # rows that are not those agreed on, whatever was asked
+                self.fault, self._stuck = _own(e), ("", {})
             raise
         except (InputError, RunFailed) as e:
             self.log(f"{method}: {e}")
             if method in SETTLING:
                 self.fault, self._stuck = str(e), (method, payload)
-            raise Refused(f"{method}: cannot be answered at this site; its log says why") from None
+            from fedroute.federation.same_rows import NOT_NOW
+
+            why = NOT_NOW if isinstance(e, Unreadable) else "cannot be answered at this site; its log says why"
+            raise Refused(f"{method}: {why}") from None
         except Exception as e:
             self.log(f"{method}: {traceback.format_exc()}".rstrip())
-            raise Refused(f"{method} raised {type(e).__name__}; the traceback is in the log of this site") from None
+            if method in SETTLING:
+                self.fault, self._stuck = _raised(method, e), (method, payload)
+            raise Refused(_raised(method, e)) from None
         if method not in QUICK:
             self.fault, self._stuck = "", None
         self._count(method, size(reply))
@@ -108,24 +117,39 @@ class Site:
 
     def look(self) -> str:
         """Whether it can still take part in what was agreed on, before the hub asks, and whether a fault of its own is
-        still there when the hub asks no more: its fault. Nothing leaves."""
-        stuck = self._stuck or (("", {}) if not self.fault and (self.folder / "agreed.json").exists() else None)
+        still there when the hub asks no more: its fault. What DATA.yaml says and the file are read anew for that.
+        Nothing leaves."""
+        stuck = self._stuck or (None if self.fault else ("", {}))
         if stuck and not self.left.is_set() and not self._closed:
+            with self._reading:
+                self._data = self._unfit = None
             try:
                 self._tried(*stuck)
                 self.fault, self._stuck = "", None
             except (Refused, InputError, RunFailed) as e:
-                self.fault, self._stuck = str(e), stuck
+                if isinstance(e, InputError) and str(e) != self.fault:
+                    self.log(str(e))
+                self.fault, self._stuck = _own(e), stuck
+            except Exception as e:  # whoever looks goes on looking
+                said, self.fault, self._stuck = self.fault, _raised(stuck[0], e), stuck
+                if said != self.fault:
+                    self.log(traceback.format_exc().rstrip())
         return self.fault
 
     def _tried(self, method: str, payload: Payload) -> None:
-        """Does what answering the hub took."""
+        """Does what answering the hub took; "": what it takes to take part."""
         if method == "agree":
             self._made(_json(payload, "terms"))
         elif method:
             self._tell(method, payload)
         else:
-            self._agreed()
+            self.described()
+            if (self.folder / "agreed.json").exists():
+                self._agreed()
+
+    def described(self) -> Mapping[str, Any]:
+        """Where its rows lie, as DATA.yaml says it now. Raises InputError where that is wrong."""
+        return self.source
 
     def close(self) -> None:
         """Stops a training between two batches, and says what was answered. Nothing is answered any more."""
@@ -186,13 +210,16 @@ class Site:
         """What the hub asks about the data."""
         from fedroute.federation.agreement import counts_of
         from fedroute.federation.form import Form
+        from fedroute.federation.own_columns import own_faults
         from fedroute.federation.statistics import answer
         from fedroute.federation.survey import survey
 
         asked, told = _json(payload, "asked"), dict[str, Any]()
         try:
             if method == "survey":
-                told = survey(self._rows(asked["federation"], anew=True), asked["as_types"])
+                rows = self._rows(asked["federation"], anew=True)
+                told = survey(rows, asked["as_types"])
+                self._notice("\n".join(own_faults(rows, self.file).values()))
             elif method == "form":
                 form = Form.model_validate(asked)
                 told = counts_of(self._rows(form.spec), form)
@@ -203,13 +230,19 @@ class Site:
             raise Refused(f"{method}: not what is asked here; is the hub of the same version of fedroute?") from None
         return {"told": json.dumps(told, ensure_ascii=False)}
 
+    def _notice(self, odd: str) -> None:
+        if odd and odd != self.odd:
+            self.log(odd)
+        self.odd = odd
+
     def _rows(self, spec: Mapping[str, Any], anew: bool = False) -> "SiteData":
         """This site's rows, read once for a `federation:` part of the hub's config, or `anew`."""
         from fedroute.federation.own_rows import SiteData
 
         with self._reading:
             if self._data is None or anew or self._spec != spec:
-                self._data, self._spec = SiteData.read(self.source, self.base, spec, self.client, self.file), dict(spec)
+                source, self._data = self.described(), None
+                self._data, self._spec = SiteData.read(source, self.base, spec, self.client, self.file), dict(spec)
                 self._data.told = self._told  # what was told already counts also where the file is read again
             return self._data
 
@@ -293,23 +326,23 @@ class Site:
     def _as_agreed(self, agreed: "Terms", agreement: "Agreement", folder: Path) -> "Federation":
         """This site's rows, where they are those of the agreement. Raises Refused, in words that say nothing of them,
         where others have come in their place; they are looked at again at a later call."""
-        from fedroute.federation.agreement import own_federation
-        from fedroute.federation.same_rows import CHANGED, ROWS, still_the_same
+        from fedroute.federation.same_rows import ROWS, Unfit, as_agreed
 
         if (last := self._unfit) and last[1] == agreed and time.monotonic() - last[0] < AGAIN:
-            raise Refused(last[2])
+            raise last[2].with_traceback(None)
         try:
-            data = self._rows(agreement.spec)
-            own = own_federation(data, agreement)
-            still_the_same(folder, data.prepared(agreement.form), self.client)
-        except InputError as e:
-            self._data = None
-            if not (folder / ROWS).exists():
+            try:
+                return as_agreed(self._rows(agreement.spec), agreement, folder)
+            except InputError as e:
+                self._data = None
+                if (folder / ROWS).exists():
+                    raise Unfit(e) from None
                 raise
-            self.log(str(e))
-            self._unfit = time.monotonic(), agreed, CHANGED
-            raise Refused(CHANGED) from None
-        return own
+        except Unfit as e:
+            self._data = None
+            self.log(e.own)
+            self._unfit = time.monotonic(), agreed, e
+            raise
 
     def _count(self, method: str, bytes: int) -> None:
         if method == "query":
@@ -327,6 +360,15 @@ class Site:
                 return
             self._answered, self._out, self._since = 0, 0, time.monotonic()
         self.log(f"has answered {n:,} queries in {passed:.0f} s: {out:,} bytes")
+
+
+def _own(e: Exception) -> str:
+    """An error in words for the owner, which may name files."""
+    return str(getattr(e, "own", e))
+
+
+def _raised(method: str, e: Exception) -> str:
+    return f"{method or 'reading its data'} raised {type(e).__name__}; the traceback is in the log of this site"
 
 
 def _json(payload: Payload, key: str) -> "Terms":

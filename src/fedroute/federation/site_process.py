@@ -24,6 +24,7 @@ class Joined(Site):
 
     given: Mapping[str, Any] = {}
     gateway: threading.Event | None = None  # ends its own gateway
+    data: Path | None = None  # DATA.yaml, which is looked at anew whenever its rows are
 
     def close(self) -> None:
         if self.gateway:
@@ -41,6 +42,11 @@ class Joined(Site):
             raise Refused(self.fault)
         return super().__call__(method, payload)
 
+    def described(self) -> Mapping[str, Any]:
+        if self.data is not None:
+            self.source = read_data_spec(self.data).model_dump(mode="json", exclude_unset=True)
+        return self.source
+
     @staticmethod
     def _asked_by(method: str, payload: Payload) -> Mapping[str, Any]:
         try:
@@ -53,17 +59,18 @@ class Joined(Site):
 
 
 def open_site(folder: Path, say: Callable[[str], None]) -> Joined:
-    """The site of a folder that has joined. Raises InputError where its settings or its data file are wrong."""
+    """The site of a folder that has joined. Raises InputError where its settings are wrong; where DATA.yaml is, the
+    site's fault says so, until it is mended."""
     import yaml
 
     at = SiteFolder.at(folder)
     settings = at.settings()
     data = Path(settings["data"])
     gone = left(at.root) is not None  # then it only says so, whatever has become of its data
-    source = {} if gone else read_data_spec(data).model_dump(mode="json", exclude_unset=True)
     site = Joined(
-        settings["name"], at.root, source, base=data.parent, file=str(data), accept=settings.get("accept", ""), log=say
+        settings["name"], at.root, {}, base=data.parent, file=str(data), accept=settings.get("accept", ""), log=say
     )
+    site.data = None if gone else data
     try:
         site.given = yaml.safe_load(at.config.read_text(encoding="utf-8"))["federation"]
     except (OSError, KeyError, TypeError, yaml.YAMLError) as e:

@@ -10,9 +10,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedroute.data.spec import Value, nearest
-from fedroute.errors import InputError
+from fedroute.errors import InputError, Unreadable
 from fedroute.options import fault
+from fedroute.words import then
 
+_LINE = "write in it where the data lie: `path: visits.csv`"
+_NAMED = "write a YAML file that names it: `path: {path}`"
 ELSEWHERE = ("path", "paths")
 """Keys of the `federation:` part that only a site can say; what the hub's config has of them is not used."""
 
@@ -72,20 +75,42 @@ def read_data_spec(path: Path) -> DataSpec:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as e:
-        reason = e.strerror if isinstance(e, OSError) else "it is not UTF-8 text"
-        raise InputError(
-            f"{path}: cannot be read ({reason}); write in it where the data lie: `path: visits.csv`"
-        ) from None
+        if path.is_dir():
+            raise InputError(f"{path}: is a folder; {_NAMED.format(path=path.name)}") from None
+        if isinstance(e, OSError):
+            raise Unreadable(f"{path}: cannot be read ({e.strerror}); {_LINE}") from None
+        raise InputError(f"{path}: {_no_spec(path, 'is not UTF-8 text: save it as UTF-8')}") from None
     except yaml.YAMLError as e:
-        raise InputError(f"{path}: is not YAML: {' '.join(str(e).split())}") from None
+        raise InputError(f"{path}: {_no_spec(path, 'is not YAML: ' + ' '.join(str(e).split()))}") from None
     if isinstance(content, dict) and isinstance(content.get("data"), dict):
         content = content["data"]
+    if not content and not isinstance(content, str):  # "" in quotes is no comment
+        raise InputError(f"{path}: says nothing; {_LINE}")
     if not isinstance(content, dict):
-        raise InputError(f"{path}: says nothing; write in it where the data lie: `path: visits.csv`")
+        raise InputError(f"{path}: {_no_spec(path, f'says nothing that is a key and its value; {_LINE}')}")
     try:
         return data_spec(content)
     except InputError as e:
         raise InputError(f"{path}: {e}") from None
+
+
+def joining_spec(path: Path, federation: Mapping[str, Any]) -> DataSpec:
+    """The spec in a file with which a site joins a federation, whose `federation:` part is given. Raises InputError,
+    also where it does not say where the data lie; whether they lie there is seen at `check`."""
+    if not path.exists():
+        raise InputError(f"{path}: not there: write a file that says where this site's data lie, such as "
+                         "`path: visits.csv`")  # fmt: skip
+    spec = read_data_spec(path)
+    if not spec.path and (spec.source or federation.get("source")) != "bundled":
+        raise InputError(f"{path}: does not say where the data lie; {_LINE}")
+    return spec
+
+
+def _no_spec(path: Path, fault: str) -> str:
+    """Of a file that is no YAML with keys: nothing is to be written into what may be the data themselves."""
+    if path.suffix.lower() in (".yaml", ".yml"):
+        return fault
+    return f"this is the table itself, or no YAML; {_NAMED.format(path=path.name)}"
 
 
 def _say(err: Any) -> str:
@@ -94,7 +119,7 @@ def _say(err: Any) -> str:
         model = Whose if err["loc"][0] == "client" else DataSpec
         known, asked = [*model.model_fields], str(err["loc"][-1])
         near = nearest(asked, known)
-        return f"{key}: no such key{near if near.startswith('; did') else ''}; there is {', '.join(known)}"
+        return then(f"{key}: no such key{near if near.startswith('; did') else ''}", f"there is {', '.join(known)}")
     if key.startswith("label_names") and isinstance(err["input"], bool):
         return f"{key}: YAML reads yes and no as true and false: put the label in quotes"
     return f"{key}: {err['input']!r} does not fit: {fault(err).removeprefix('Input ').removeprefix('Value error, ')}"

@@ -7,6 +7,10 @@ from typing import Any
 from fedroute.federation.twins import REPLACED, TWINS
 
 SOONEST, LONGEST = 5.0, 60.0  # seconds between two looks at a fault of its own; doubled each time it is still there
+ANEW = (
+    "where the cause was here and is mended, start this site anew (`fedroute site stop`, `fedroute site start`): then "
+    "the hub tries again"
+)
 STALE = 2.0  # seconds after a call of the hub in which it may still say how it stood before
 
 
@@ -16,7 +20,7 @@ class SiteStanding:
 
     def __init__(self, keep: Callable[..., None]) -> None:
         self._keep, self._called = keep, -STALE
-        self.hub, self.words, self.fault, self.told = False, "", "", dict[str, str]()
+        self.hub, self.words, self.fault, self.odd, self.told = False, "", "", "", dict[str, str]()
 
     def is_in(self) -> None:
         """It is admitted, and so connected."""
@@ -27,11 +31,12 @@ class SiteStanding:
         told = self.told if here or self.told.get("words") in (TWINS, REPLACED) else {}
         self._set(hub=here, words=words, told=told)
 
-    def called(self, fault: str) -> None:
+    def called(self, fault: str, odd: str = "") -> None:
         """The hub asks for more than a sign of life, so that it goes on, whatever it said before. fault: for which this
-        site refuses to take part; "" where it does not."""
+        site refuses to take part; "" where it does not. odd: what it has seen in its data that may keep the sites from
+        an agreement."""
         self._called = time.monotonic()
-        self._set(fault=fault, told={} if _failed(self.told) else self.told)
+        self._set(fault=fault, odd=odd, told={} if _failed(self.told) else self.told)
 
     def has(self, fault: str) -> None:
         """What it found by itself."""
@@ -57,7 +62,8 @@ class SiteStanding:
     def _set(self, **now: Any) -> None:
         if any(getattr(self, k) != v for k, v in now.items()):
             vars(self).update(now)
-            self._keep(admitted=True, hub=self.hub, words=self.words, fault=self.fault, hub_says=self.told)
+            own = {"words": self.words, "fault": self.fault, "odd": self.odd}
+            self._keep(admitted=True, hub=self.hub, hub_says=self.told, **own)
 
 
 def _failed(told: Mapping[str, str]) -> bool:
@@ -71,7 +77,10 @@ def words_on(found: Mapping[str, Any]) -> list[str]:
     if fault := found.get("fault"):
         lines.append(f"it refuses to take part: {fault}")
     elif hub.get("phase") == "failed":
-        lines += ["the hub's run cannot go on; its keeper sees why in `fedroute hub status`", hub.get("words") or ""]
+        why = "the hub's run cannot go on; its keeper sees why in `fedroute hub status`"
+        lines += [f"{why}; {ANEW}", hub.get("words") or ""]
+        if odd := found.get("odd"):
+            lines.append(f"what was seen here when the hub asked last, and is not told there: {odd}")
     else:
         if found["asked"]:
             lines.append("the hub waits for its owner: `fedroute site manifest`, then `fedroute site accept`")

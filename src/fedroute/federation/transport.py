@@ -80,7 +80,7 @@ def failed(error: TransportError) -> "Future[Payload]":
 
 def size(payload: Payload) -> int:
     """Bytes of what a payload says, without what frames it."""
-    return sum(len(k.encode()) + _bytes(v) for k, v in payload.items())
+    return sum(_bytes(k) + _bytes(v) for k, v in payload.items())
 
 
 def check(payload: object, most: int = MOST) -> Payload:
@@ -98,4 +98,4 @@ def check(payload: object, most: int = MOST) -> Payload:
 def _bytes(value: Scalar | bytes) -> int:
     if isinstance(value, bytes):
         return len(value)
-    return len(value.encode()) if isinstance(value, str) else 8
+    return len(value.encode(errors="surrogatepass")) if isinstance(value, str) else 8

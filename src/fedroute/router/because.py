@@ -38,6 +38,19 @@ def because(schema: TableSchema | None, mean: Tensor | None, x: Tensor, logits: 
     ]
 
 
+def unseen(schema: TableSchema | None, x: Tensor) -> list[str]:
+    """Of each query, (B, F), the columns of names in which it has a word that no client has. [] where there are
+    none."""
+    if schema is None or not schema.categorical:
+        return []
+    names, first = [*schema.categorical], len(schema.numeric) + len(schema.flags)
+    new = x[:, first:] >= torch.tensor([float(len(known)) for known in schema.categorical.values()])
+    found = [""] * len(x)
+    for i in new.any(1).nonzero()[:, 0].tolist():
+        found[i] = ", ".join(names[k] for k in new[i].nonzero()[:, 0].tolist())
+    return found
+
+
 class _Columns(NamedTuple):
     """C columns of the table as it was read: name; (C,) where its value and its flag stand in x (-1: no flag); (C,)
     what its value is in a row that says nothing, NaN where that is the mean."""

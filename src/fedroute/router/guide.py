@@ -17,7 +17,7 @@ from fedroute.options import nearest
 from fedroute.router.abstain import Abstain
 from fedroute.router.aggregator import Aggregator
 from fedroute.router.base import Posterior
-from fedroute.router.because import because
+from fedroute.router.because import because, unseen
 from fedroute.router.calibrate import cooled_router
 from fedroute.router.inputs import RouterInput
 from fedroute.router.packing import packed, unpacked
@@ -25,6 +25,7 @@ from fedroute.router.routed import Routed
 from fedroute.router.rules import log_posterior, picked, ranked, without
 from fedroute.router.scores import Decision, Scores
 from fedroute.router.upload import Upload, upload_of
+from fedroute.words import one_or_more
 
 if TYPE_CHECKING:
     from fedroute.router.router import Router
@@ -133,7 +134,7 @@ class Guide:
         for what speaks for it, which `because` does too.
 
         Raises InputError for queries that cannot be encoded, and for clients that are not there."""
-        x, gone = self.encode(queries), [self.place(c) for c in away]
+        x, gone = self.encode(queries), [self.place(c) for c in one_or_more(away)]
         chunk = max(1, NUMBERS // max(1, len(self.clients) * len(self.labels)))
         parts = [self._chosen(part, gone, why) for part in (x.split(chunk) if len(x) else [x])]
         if len(parts) == 1:
@@ -162,13 +163,15 @@ class Guide:
         words = self._because(x, away) if why else ()
         refused = self._refused(x, z, scores)
         return Choices(
-            Routed(self.clients, self.labels, self.rule, decision, log_p.exp(), refused, words),
+            Routed(
+                self.clients, self.labels, self.rule, decision, log_p.exp(), refused, words, unseen(self.form.table, x)
+            ),
             order[:, : len(self.clients)],
         )
 
     def because(self, x: Tensor, away: Iterable[str] = ()) -> list[str]:
         """Of each encoded query what speaks for its likeliest client, as `Routed.because`. Others as for `choose`."""
-        return self._because(x, [self.place(c) for c in away])
+        return self._because(x, [self.place(c) for c in one_or_more(away)])
 
     def _because(self, x: Tensor, away: Sequence[int]) -> list[str]:
         return because(self.form.table, self.mean, x, lambda x: self._logits(x, away))

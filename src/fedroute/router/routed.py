@@ -14,7 +14,8 @@ from fedroute.router.scores import Decision
 class Routed:
     """Of B queries. decision: what the rule made of them; posterior: (B, N), P(client | query); abstained: (B,) bool,
     unlike any client's rows, so that no answer should be relied on; because: what speaks for the likeliest client of
-    each query, in words, "" for nothing; [] where that was not looked for."""
+    each query, in words, "" for nothing; unseen: the columns in which it has a word that no client has, likewise; both
+    [] where that was not looked for."""
 
     clients: tuple[str, ...]
     labels: tuple[str, ...]
@@ -23,6 +24,7 @@ class Routed:
     posterior: Tensor
     abstained: Tensor
     because: Sequence[str] = ()
+    unseen: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.decision.client)
@@ -62,7 +64,8 @@ class Routed:
         share = f"{float(self.posterior[i].max()):.0%}"
         because = f" ({because})" if because else ""
         if self.abstained[i]:
-            return f"unlike any client's rows; the nearest is {nearest}"
+            new = f" (no client has its {self.unseen[i]})" if self.unseen and self.unseen[i] else ""
+            return f"unlike any client's rows{new}; the nearest is {nearest}"
         if self.rule == "global":
             return "the global model's answer"
         looks = f"looks like {nearest}'s, {share}{because}"
@@ -81,6 +84,6 @@ class Routed:
         """One after the other."""
         decision = Decision(*(torch.cat(v) for v in zip(*(p.decision for p in parts), strict=True)))
         posterior, abstained = (torch.cat([getattr(p, k) for p in parts]) for k in ("posterior", "abstained"))
-        words = [w for p in parts for w in p.because]
-        return replace(parts[0], decision=decision, posterior=posterior, abstained=abstained,
-                       because=words if len(words) == len(abstained) else [])  # fmt: skip
+        because, unseen = ([w for p in parts for w in getattr(p, k)] for k in ("because", "unseen"))
+        return replace(parts[0], decision=decision, posterior=posterior, abstained=abstained, unseen=unseen,
+                       because=because if len(because) == len(abstained) else [])  # fmt: skip

@@ -17,7 +17,7 @@ from fedroute.router.abstain import Abstain
 from fedroute.router.aggregator import Aggregator
 from fedroute.router.answers import Answering, log_probabilities
 from fedroute.router.base import Posterior
-from fedroute.router.because import because
+from fedroute.router.because import because, unseen
 from fedroute.router.calibrate import Temperatures
 from fedroute.router.capacity import Capacity
 from fedroute.router.cells import Cells
@@ -30,6 +30,7 @@ from fedroute.router.stored import read_router, write_router
 from fedroute.router.upload import Upload, upload_of
 from fedroute.task import Loss
 from fedroute.tree import Weights
+from fedroute.words import one_or_more
 
 NUMBERS = 1 << 24  # of the clients' answers that are held at once
 
@@ -101,7 +102,7 @@ class Router:
 
         Raises InputError for queries that the models cannot take, and for clients that are not there."""
         x = self.encode(queries)
-        gone = [self.place(c) for c in away]
+        gone = [self.place(c) for c in one_or_more(away)]
         chunk = max(1, NUMBERS // max(1, len(self.clients) * len(self.labels)))
         parts = [self._routed(part, gone) for part in x.split(chunk)] if len(x) else [self._routed(x, gone)]
         return parts[0] if len(parts) == 1 else Routed.together(parts)
@@ -119,7 +120,8 @@ class Router:
         law = torch.ones_like(scores.prior) if self.rule == "density" else self.law
         p = log_posterior(scores, law).exp()
         abstained = self.refuses(x, scores)
-        return Routed(self.clients, self.labels, self.rule, decision, p, abstained, self._because(x, away))
+        return Routed(self.clients, self.labels, self.rule, decision, p, abstained, self._because(x, away),
+                      unseen(self.form.table, x))  # fmt: skip
 
     def _decided(self, x: Tensor, away: Sequence[int]) -> tuple[Scores, Decision]:
         """Where who answers does not depend on the answers nobody else is asked, unless what comes is NaN; nor is the

@@ -19,6 +19,7 @@ from fedroute.data.federation import Federation
 from fedroute.data.queries import QueryForm
 from fedroute.durable import taking, write
 from fedroute.errors import InputError
+from fedroute.hub_run import hub_of, no_models
 from fedroute.router.abstain import Abstain
 from fedroute.router.aggregator import Aggregator
 from fedroute.router.calibrate import Temperatures
@@ -145,6 +146,8 @@ def _document(place: Path, folder: Path) -> dict[str, Any]:
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
+        if hub := hub_of(folder):
+            raise InputError(no_models(folder, hub)) from None
         if (folder / "summary.json").exists():
             raise InputError(f"{folder}: this run has no router; run its config with `--set router=auto`") from None
         if (folder / "config.yaml").exists():

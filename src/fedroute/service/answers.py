@@ -20,6 +20,7 @@ from fedroute.router.router import Router
 from fedroute.service.off_the_loop import off_the_loop
 from fedroute.task import Task
 from fedroute.tree import Weights
+from fedroute.words import one_or_more
 
 
 class Answers(Protocol):
@@ -84,7 +85,7 @@ class Local:
     def __init__(self, router: Router, away: Iterable[str] = ()):
         turn = threading.Lock()  # they share the model into which their weights are put
         self.own = {c: replace(Own.of(router, c), turn=turn) for c in router.clients}
-        self.away = {router.clients[router.place(c)] for c in away}
+        self.away = {router.clients[router.place(c)] for c in one_or_more(away)}
 
     def clients(self) -> list[dict[str, Any]]:
         return [{"client": c, "here": c not in self.away} for c in self.own]
@@ -133,10 +134,21 @@ class Live:
         """What goes into one message."""
         from safetensors.torch import save
 
-        def sent() -> "Future[Payload]":
-            return self.transport.begin(client, "query", {"x": save({"x": x.contiguous()})})
+        begun, gone = list["Future[Payload]"](), threading.Event()
 
-        reply = await asyncio.wrap_future(await off_the_loop(x.nbytes, sent))
+        def sent() -> "Future[Payload]":
+            begun.append(self.transport.begin(client, "query", {"x": save({"x": x.contiguous()})}))
+            if gone.is_set():
+                begun[0].cancel()
+            return begun[0]
+
+        try:
+            reply = await asyncio.wrap_future(await off_the_loop(x.nbytes, sent))
+        except asyncio.CancelledError:  # perhaps while a thread was still sending
+            gone.set()
+            for future in begun:
+                future.cancel()
+            raise
         with self._lock:
             self._version[client] = reply.get("version")
         return _read(client, reply.get("p"), len(x))

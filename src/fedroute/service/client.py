@@ -12,6 +12,7 @@ from typing import Any, Self
 from fedroute.errors import InputError
 from fedroute.service.addresses import is_url
 from fedroute.service.unreached import trusted, why_not
+from fedroute.words import one_or_more
 
 STATUS = {408, 429, 503}  # worth another try
 MOST_WAIT = 30.0  # seconds that are waited for another try, whatever a gateway asks for
@@ -213,7 +214,7 @@ def _whole(number: Any) -> Any:
 
 
 def _away(away: Iterable[str]) -> dict[str, Any]:
-    return {"away": found} if (found := list(away)) else {}
+    return {"away": found} if (found := one_or_more(away)) else {}
 
 
 def _refusal(answer: Any) -> ServiceError:

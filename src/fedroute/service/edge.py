@@ -10,6 +10,7 @@ from fedroute.router.guide import Guide
 from fedroute.service.client import STATUS, Client, ServiceError, plain
 from fedroute.service.query_json import QueryJson
 from fedroute.service.refusal import Refusal
+from fedroute.words import one_or_more
 
 Ask = Callable[[str], Client]
 Send = Callable[[str, Sequence[int]], Iterator[dict[str, Any]]]
@@ -56,7 +57,8 @@ class Edge:
 
         Raises ServiceError where nobody could answer, or a client refuses the query itself."""
         x = self._encoded([query], "query")
-        found = self._predicted(x, {*away}, lambda client, _: iter([self.clients[client].answer(query)]))[0]
+        gone = {*one_or_more(away)}
+        found = self._predicted(x, gone, lambda client, _: iter([self.clients[client].answer(query)]))[0]
         if isinstance(found, ServiceError):
             raise found
         return found
@@ -72,7 +74,7 @@ class Edge:
         def send(client: str, numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
             return self.clients[client].answers([queries[i] for i in numbers], numbers)
 
-        found = self._predicted(self._encoded(queries), {*away}, send)
+        found = self._predicted(self._encoded(queries), {*one_or_more(away)}, send)
         faults = [f for f in found if isinstance(f, ServiceError)]
         if len(faults) == len(found):
             raise faults[0]

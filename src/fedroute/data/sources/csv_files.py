@@ -12,8 +12,10 @@ from typing import Any
 from fedroute.data.rows import MISSING
 from fedroute.data.sources.decimals import NUMBER, plain_numbers
 from fedroute.data.spec import Csv
-from fedroute.errors import InputError
+from fedroute.errors import InputError, Unreadable
 from fedroute.words import count
+
+_ZEROS = re.compile(r"(?<![\w.])\x00+|\x00+(?![\w.\x00])")  # at an end of a word
 
 
 def read_csv(path: Path, spec: Csv, where: str) -> Any:
@@ -55,6 +57,8 @@ def read_csv(path: Path, spec: Csv, where: str) -> Any:
     if twice := sorted({c for c in names if names.count(c) > 1}):
         raise InputError(f"{where}: two columns are called {twice[0]!r}; rename one, or give `columns: [...]`")
     nameless = f"column {names.index('') + 1}" if "" in names and header else None
+    if odd := next((c for c in names if "\x00" in c), None):
+        raise InputError(f"{where}: the name of a column has a zero byte in it: {odd!r}; write it anew")
     names = [c or nameless or "" for c in names]  # a spreadsheet's index column has no name
     table = table.rename_columns(names).slice(1 if header else 0)
     if table.num_rows == 0:
@@ -63,6 +67,10 @@ def read_csv(path: Path, spec: Csv, where: str) -> Any:
     marks = pa.array(MISSING)
     for c in names:
         column = pc.utf8_trim_whitespace(table[c])
+        if "\x00" in text and (row := pc.index(pc.match_substring(column, "\x00"), True).as_py()) >= 0:
+            odd = column[row].as_py()
+            raise InputError(f"{where}, row {row + 1}: column {c!r} has a zero byte in it: {odd!r}; the file is "
+                             "damaged there: write the value anew, or leave the cell empty")  # fmt: skip
         found[c] = pc.if_else(pc.is_in(column, value_set=marks), pa.scalar(None, pa.string()), column)
     if nameless and found[nameless].null_count == table.num_rows:  # a delimiter at the end of each line
         del found[nameless]
@@ -84,8 +92,9 @@ def _text(path: Path, encoding: str | None, where: str) -> str:
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as e:
-        reason = (e.strerror if isinstance(e, OSError) else None) or "the packed file is damaged"
-        raise InputError(f"{where}: cannot be read ({reason})") from None
+        if reason := e.strerror if isinstance(e, OSError) else None:
+            raise Unreadable(f"{where}: cannot be read ({reason})") from None
+        raise InputError(f"{where}: cannot be read (the packed file is damaged)") from None
     if encoding is None:
         wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         encoding = "utf-16" if wide else "utf-8-sig"
@@ -108,7 +117,12 @@ def _separator(text: str) -> tuple[str, str | None]:
 
 
 def _cleaned(text: str) -> str:
-    return text.removeprefix("\ufeff").replace("\x00", "")
+    """Without the zero bytes that some programs fill cells and files up with; those within a word or number stay, and
+    are refused: nobody knows what stood there. Where every second byte is one it is UTF-16 without its mark."""
+    text = text.removeprefix("\ufeff")
+    if "\x00" not in text:
+        return text
+    return _ZEROS.sub("", text) if 3 * text.count("\x00") < len(text) else text.replace("\x00", "")
 
 
 def _cells(line: str, delimiter: str) -> Any:

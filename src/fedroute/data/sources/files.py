@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedroute.data.spec import nearest
-from fedroute.errors import InputError
+from fedroute.errors import InputError, Unreadable
 
 AT_SITES = "each site's own"  # in the place of a path, in the config of a hub
 NO_PATH = (
@@ -23,7 +23,7 @@ def resolve(text: str, base: Path, key: str = "path") -> Path:
     path = _place(text, base, key)
     if not path.exists():
         near = nearest(path.name, sorted(p.name for p in path.parent.iterdir())) if path.parent.is_dir() else ""
-        raise InputError(f"federation.{key}: no file {str(path)!r}{near or '; its folder is not there either'}")
+        raise Unreadable(f"federation.{key}: no file {str(path)!r}{near or '; its folder is not there either'}")
     return path
 
 
@@ -51,7 +51,7 @@ def _matching(text: str, base: Path, key: str) -> list[Path]:
     found = sorted(Path(p) for p in glob.glob(str(_place(text, base, key)), recursive=True))
     found = [p for p in found if p.is_file() and not p.name.startswith(".")]
     if not found:
-        raise InputError(f"federation.{key}: no file matches {str(_place(text, base, key))!r}")
+        raise Unreadable(f"federation.{key}: no file matches {str(_place(text, base, key))!r}")
     return found
 
 

@@ -10,7 +10,7 @@ from fedroute.data.rows import Names, Rows
 from fedroute.data.sources.decode import decode
 from fedroute.data.sources.files import resolve
 from fedroute.data.spec import Images
-from fedroute.errors import InputError
+from fedroute.errors import InputError, Unreadable
 from fedroute.words import count
 
 ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
@@ -46,7 +46,7 @@ def as_written(spec: Images, base: Path) -> tuple[Rows, Callable[[int], str]]:
         else:
             found.append(path)
     if not found:
-        raise InputError(f"{root}: has no images ({', '.join(sorted(ENDINGS))}) as {spec.layout}")
+        raise Unreadable(f"{root}: has no images ({', '.join(sorted(ENDINGS))}) as {spec.layout}")
     x, good, notes = decode(found, len(found), lambda i: str(found[i]), spec.size, spec.colour)
     if other:
         passed = count(other.total(), "file that is no image was", "files that are no images were")
@@ -54,5 +54,6 @@ def as_written(spec: Images, base: Path) -> tuple[Rows, Callable[[int], str]]:
     kept = [p for p, g in zip(found, good.tolist(), strict=True) if g]
     client = None if depth == 2 else Names.of([p.parent.parent.name for p in kept])
     names = Names.of([p.parent.name for p in kept])
-    rows = Rows(name=root.name, x=x if good.all() else x[good], label=names, client=client, notes=tuple(notes))
+    name, x = root.absolute().name, x if good.all() else x[good]
+    rows = Rows(name=name, x=x, label=names, client=client, notes=tuple(notes))
     return rows, lambda row: str(kept[row])

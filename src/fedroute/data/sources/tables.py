@@ -80,7 +80,8 @@ def read(spec: Parquet | Csv, base: Path) -> Rows:
     """Rows of a table or, with `image`, of a column of images. Rows without label, client or time are left out and
     counted in the notes."""
     files, notes = _read_files(spec, base), list[str]()
-    name = files.files[0].path.name.partition(".")[0] if len(files.files) == 1 else files.files[0].path.parent.name
+    first = files.files[0].path.absolute()  # relative to the current folder it has none
+    name = first.name.partition(".")[0] if len(files.files) == 1 else first.parent.name
     client = time = None
     if spec.client:
         client = names_of(files.column(spec.client), spec.client, files.where)
