@@ -10,8 +10,7 @@ import textwrap
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing import active_children
 from pathlib import Path
@@ -21,7 +20,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 
 from fedroute.algorithms import ALGORITHMS
 from fedroute.core import Algorithm, Context, Task
@@ -32,120 +30,25 @@ from fedroute.engines.workers import Queue, Workers, _undisturbed
 from fedroute.errors import InputError, RunFailed
 from fedroute.optim import Adam, Sgd
 from fedroute.tree import Tree
+from tests.engines.worker_rig import (
+    bits,
+    bound,
+    convolved,
+    federation,
+    normed,
+    pids,
+    plain,
+    scripted,
+    state,
+    told,
+    until,
+    work,
+)
 
-SIZES = (3, 40, 1, 17, 90, 8, 33, 2)
-FOREVER = 120.0  # seconds after which a test that waits for something gives up
-
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 # the battery puts every algorithm on every engine; here are those whose hooks differ most and need no roles
 NAMES = ["alone", "ditto", "fedavg", "fedavg_ft", "feddyn", "fednova", "fedprox", "pfedme", "qffl", "scaffold"]
-
-
-def federation(
-    sizes: tuple[int, ...] = SIZES, dtype: torch.dtype = torch.float32, shape: tuple[int, ...] = (6,)
-) -> Any:
-    """A client per size, with random rows and three labels."""
-    g = torch.Generator().manual_seed(1)
-    rows = torch.arange(sum(sizes)).split(sizes)
-    none = tuple(r[:0] for r in rows)
-    return Federation(
-        name="test",
-        x=torch.randn(sum(sizes), *shape, generator=g).to(dtype),
-        y=torch.randint(0, 3, (sum(sizes),), generator=g),
-        clients=tuple(f"c{i:03}" for i in range(len(sizes))),
-        train=rows,
-        validation=none,
-        test=none,
-    )
-
-
-def work(fed: Federation, round: int = 0, batch: int = 5, clients: tuple[int, ...] | None = None) -> Work:
-    """A pass over every client's rows; the last of `clients` without any step where it has one row."""
-    chosen = tuple(range(len(fed.clients))) if clients is None else clients
-    g = torch.Generator().manual_seed(round)
-    plan = {i: list(fed.train[i][torch.randperm(len(fed.train[i]), generator=g)].split(batch)) for i in chosen}
-    return Work(round, 7, 0.1, chosen, {i: [b for b in steps if len(b) > 1] for i, steps in plan.items()})
-
-
-def plain() -> nn.Module:
-    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
-
-
-def normed() -> nn.Module:
-    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.4), nn.Linear(8, 3))
-
-
-def convolved() -> nn.Module:
-    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 1), nn.Flatten())
-    model: nn.Module = nn.Sequential(net, nn.Linear(144, 3))
-    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
-
-
-def bound(
-    algorithm: Algorithm, model: Callable[[], nn.Module] = plain, dtype: torch.dtype = torch.float32
-) -> Algorithm:
-    torch.manual_seed(3)
-    return algorithm.bind(Task(model().to(dtype)))
-
-
-def state(alg: Algorithm, fed: Federation) -> tuple[Tree, dict[int, Tree]]:
-    w = alg.task.init()
-    return alg.init(w, fed.sizes()), {i: alg.init_client(w) for i in range(len(fed.clients))}
-
-
-def bits(t: Any) -> Any:
-    """A tree as plain data that is equal exactly where values, dtypes, layouts, keys, order and empty dicts are."""
-    if isinstance(t, dict):
-        return [(k, bits(v)) for k, v in t.items()]
-    return (
-        t.dtype,
-        t.shape,
-        t.stride(),
-        t.reshape(-1).clone(memory_format=torch.contiguous_format).view(torch.uint8).tolist(),
-    )
-
-
-def told(answers: Any) -> list[Any]:
-    return [(a.client, a.steps, bits(a.update), bits(a.private), repr(a.loss), a.error) for a in answers]
-
-
-def open_ends(pid: int | str) -> int:
-    """Open sockets and pipes, by which workers are spoken with; files that a thread of another test may just read or
-    write are none of them."""
-    found = 0
-    for fd in os.listdir(f"/proc/{pid}/fd"):
-        with suppress(FileNotFoundError):  # that of this listing is closed again
-            found += os.readlink(f"/proc/{pid}/fd/{fd}").startswith(("socket:", "pipe:"))
-    return found
-
-
-@pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
-    """Every test leaves no more open sockets and pipes than it found, and no child process."""
-    gc.collect()
-    before = open_ends("self")
-    yield
-    gc.collect()
-    assert active_children() == []
-    assert open_ends("self") <= before
-
-
-def pids() -> set[int]:
-    return {p.pid for p in active_children() if p.pid}
-
-
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
-def until(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + FOREVER
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.02)
-    return condition()
 
 
 # equal to sequential
@@ -275,24 +178,6 @@ def test_the_longest_go_first_while_there_is_room() -> None:
     assert [queue.next() for _ in range(6)] == [1, 3, 5, 0, 2, None]
     queue.out -= 1
     assert [queue.next() for _ in range(2)] == [4, None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scripted(Algorithm):
-    """Federated averaging in which something happens where client `at` begins."""
-
-    at: int = 3
-    act: Callable[[], object] = lambda: None
-
-    def begin(self, ctx: Context) -> Tree:
-        if int(ctx.client) == self.at:
-            self.act()
-        return super().begin(ctx)
-
-
-def scripted(act: Callable[[], object], fed: Federation, at: int = 3) -> tuple[Algorithm, Tree, dict[int, Tree]]:
-    alg = bound(Scripted(act=act, at=at))
-    return alg, *state(alg, fed)
 
 
 def test_answers_stream_while_a_later_client_computes(tmp_path: Path) -> None:
@@ -480,118 +365,3 @@ def test_the_warning_of_python_about_forks_and_threads_is_not_the_users() -> Non
         with pytest.raises(DeprecationWarning), _undisturbed():
             warnings.warn("something else", DeprecationWarning, stacklevel=1)
         Workers(bound(Algorithm()), federation(), 1).close()
-
-
-# what it costs the system
-
-
-def test_open_files_stay_as_they_are_and_nothing_is_in_shared_memory() -> None:
-    alg, fed = bound(ALGORITHMS["scaffold"](), normed), federation()
-    server, privates = state(alg, fed)
-
-    with Workers(alg, fed, 2) as engine:
-        seen = set()
-        for r in range(12):
-            list(engine.run(server, privates, work(fed, r)))
-            seen.add((open_ends("self"), *(open_ends(pid) for pid in sorted(pids()))))
-        assert len(seen) == 1
-        for pid in ("self", *pids()):
-            assert "/dev/shm" not in Path(f"/proc/{pid}/maps").read_text()
-
-
-def test_workers_share_the_rows_of_the_parent() -> None:
-    fed = federation()
-    big = torch.zeros(len(fed.x) * 100_000, dtype=torch.float32).reshape(len(fed.x), -1)  # 78 MB
-    big[:, :6] = fed.x
-    fed = replace(fed, x=big)
-    alg = bound(ALGORITHMS["fedavg"](), lambda: nn.Sequential(nn.AdaptiveAvgPool1d(6), plain()))
-    server, privates = state(alg, fed)
-    with Workers(alg, fed, 1) as engine:
-        answers = list(engine.run(server, privates, work(fed, batch=2)))
-        assert sum(a.steps for a in answers) > 90  # it has read all rows
-        (pid,) = pids()
-        kept = dict(line.split()[:2] for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
-    assert int(kept["Private_Dirty:"]) * 1024 < big.nbytes / 2
-
-
-SCRIPT = """
-import os, signal, sys, time
-from multiprocessing import active_children
-signal.signal(signal.SIGINT, signal.default_int_handler)  # also where whoever started the tests ignores it
-sys.path.insert(0, {here!r})
-import test_workers as t
-
-fed = t.federation((5, 6, 7, 8))
-alg, server, privates = t.scripted({act}, fed, at=2)
-with t.Workers(alg, fed, 2) as first, t.Workers(alg, fed, 2) as second:  # the workers of one know the other's sockets
-    os.kill(sorted(t.pids())[0], 9)
-    t.until(lambda: len(t.pids()) == 3)
-    list(first.run(server, privates, t.work(fed, clients=(0, 1))))  # one of the first is the youngest of all now
-    print(*t.pids(), flush=True)
-    list(second.run(server, privates, t.work(fed)))
-    print("done")
-"""
-
-
-@contextmanager
-def script(act: str) -> Iterator["subprocess.Popen[str]"]:
-    """The script above, in a process group of its own, of which nothing is left in the end."""
-    code = SCRIPT.format(here=str(Path(__file__).parent), act=act)
-    pipe = subprocess.PIPE
-    command = [sys.executable, "-c", code]
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as parent:
-        try:
-            yield parent
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(parent.pid, signal.SIGKILL)
-
-
-LONG = "lambda: [time.sleep(0.01) for _ in range(10**5)]"
-
-
-def workers_of(parent: "subprocess.Popen[str]") -> list[int]:
-    """Those of both engines, of which one has begun something long."""
-    assert parent.stdout is not None
-    children = [int(pid) for pid in parent.stdout.readline().split()]
-    assert len(children) == 4
-    time.sleep(0.5)
-    assert not any(gone(pid) for pid in children)
-    return children
-
-
-def test_workers_end_when_their_parent_is_killed() -> None:
-    with script(LONG) as parent:
-        children = workers_of(parent)
-        parent.kill()
-        assert until(lambda: all(gone(pid) for pid in children))
-
-
-def test_ctrl_c_ends_the_workers_with_the_parents_traceback_alone() -> None:
-    with script(LONG) as parent:
-        children = workers_of(parent)
-        os.killpg(parent.pid, signal.SIGINT)  # as a terminal does: to the parent and to every worker
-        out, err = parent.communicate(timeout=FOREVER)
-        assert "done" not in out
-        assert err.count("Traceback") == 1
-        assert err.rstrip().endswith("KeyboardInterrupt")
-        assert all(gone(pid) for pid in children)
-
-
-def test_few_open_files_suffice() -> None:
-    """A model of 302 tensors with private copies, under a limit of 256 open files."""
-    code = f"""
-        import resource, sys
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
-        import test_workers as t
-        fed = t.federation(tuple(range(2, 12)))
-        deep = lambda: t.nn.Sequential(*[t.nn.Linear(6, 6) for _ in range(150)], t.nn.Linear(6, 3))
-        alg = t.bound(t.ALGORITHMS["scaffold"](), deep)
-        server, privates = t.state(alg, fed)
-        with t.Workers(alg, fed, 4) as engine:
-            kept = [list(engine.run(server, privates, t.work(fed, r, batch=20))) for r in range(2)]
-        print(sum(len(a.update["dw"]) + len(a.private["c"]) for answers in kept for a in answers))
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
-    assert (done.stdout.strip(), done.stderr) == (str(2 * 10 * 604), "")

@@ -9,7 +9,7 @@ import pytest
 from fedroute.federation.hub import IN_AGAIN
 from fedroute.federation.inprocess import InProcess
 from fedroute.federation.same_rows import NOT_NOW
-from fedroute.federation.transport import Payload, Refused
+from fedroute.federation.transport import Handler, Payload, Refused
 from fedroute.router.spec import RouterSpec
 from tests.federation.federations import wait_for
 from tests.federation.test_leaving import PRIVATE, state
@@ -53,21 +53,31 @@ def test_one_that_was_silent_at_the_end_is_told_of_and_let_in_when_it_comes(tmp_
     network.close()
 
 
-def test_one_whose_data_are_away_for_a_while_at_the_end_keeps_its_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has started anew without them, and they come back within hub.away."""
-    monkeypatch.setattr("fedroute.federation.site.AGAIN", 0.0)
-    whole, made, file = Whole(tmp_path), config(PRIVATE, rounds=2, hub={"away": 60.0}), tmp_path / "south.csv"
-    site, gone = whole.sites["south"], tmp_path / "gone.csv"
+def loses_its_file(whole: Whole) -> tuple[Handler, Path, Path]:
+    """South, which starts anew without its file as soon as it is to train alone; the file, and where it has gone."""
+    site, file, gone = whole.sites["south"], whole.root / "south.csv", whole.root / "gone.csv"
 
     def south(method: str, payload: Payload) -> Payload:
         if method == "alone" and not gone.exists() and whole.sites["south"] is site:
             file.rename(gone)
             site.close()
             whole.site("south")
+        return whole.sites["south"](method, payload)
+
+    return south, file, gone
+
+
+def test_one_whose_data_are_away_for_a_while_at_the_end_keeps_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has started anew without them, and they come back within hub.away."""
+    monkeypatch.setattr("fedroute.federation.site.AGAIN", 0.0)
+    whole, made = Whole(tmp_path), config(PRIVATE, rounds=2, hub={"away": 60.0})
+    site, file, gone = loses_its_file(whole)
+
+    def south(method: str, payload: Payload) -> Payload:
         try:
-            return whole.sites["south"](method, payload)
+            return site(method, payload)
         except Refused as e:
             if NOT_NOW in str(e) and gone.exists():
                 gone.rename(file)
@@ -90,16 +100,8 @@ def test_data_that_stay_away_are_waited_for_no_longer_than_hub_away_and_it_is_le
     monkeypatch.setattr("fedroute.federation.hub.SOONEST", 0.05)
     monkeypatch.setattr("fedroute.federation.hub.LONGEST", 0.05)
     monkeypatch.setattr("fedroute.federation.site.AGAIN", 0.0)
-    whole, made, file = Whole(tmp_path), config(PRIVATE, rounds=2, hub={"away": 0.1}), tmp_path / "south.csv"
-    site, gone = whole.sites["south"], tmp_path / "gone.csv"
-
-    def south(method: str, payload: Payload) -> Payload:
-        if method == "alone" and not gone.exists() and whole.sites["south"] is site:
-            file.rename(gone)
-            site.close()
-            whole.site("south")
-        return whole.sites["south"](method, payload)
-
+    whole, made = Whole(tmp_path), config(PRIVATE, rounds=2, hub={"away": 0.1})
+    south, file, gone = loses_its_file(whole)
     whole.replace("south", south)
     hub = whole.hub(made)
     assert hub.run()["hub"]["silent"] == {"south": f"alone: {NOT_NOW}"}

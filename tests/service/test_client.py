@@ -206,3 +206,14 @@ def test_one_name_is_one_client_that_is_away(gateway: Open, router: Router) -> N
     guide = Guide.of(router)
     assert guide.choose(router.encode([query]), name).rows() == guide.choose(router.encode([query]), [name]).rows()
     assert guide.because(router.encode([query]), name) == guide.because(router.encode([query]), [name])
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_another_number_of_answers_than_of_queries_is_no_answer(count: int) -> None:
+    def odd() -> httpx.Response:
+        return httpx.Response(200, json={"answers": [{"client": "a"}] * count})
+
+    client = Client("http://hub", transport=answering([schema_of_two, odd]), retries=0)
+    with pytest.raises(ServiceError, match=f"{count} answers to 2 queries; is that a gateway of fedroute") as e:
+        client.predict_batch([{"x": 1}, {"x": 2}])
+    assert e.value.status == 0

@@ -147,6 +147,9 @@ class Client:
                 return re.sub(r"^queries\[(\d+)\]", lambda m: f"queries[{numbers[int(m[1])]}]", text)
 
             raise ServiceError(e.status, counted(e.error), e.field and counted(e.field), e.mend) from None
+        if len(found) != len(part):
+            words = f"{self.url}: {len(found)} answers to {len(part)} queries"
+            raise ServiceError(0, words, None, "is that a gateway of fedroute?")
         return found
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
