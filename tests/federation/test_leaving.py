@@ -157,3 +157,20 @@ def test_who_leaves_in_mid_round_is_neither_waited_for_nor_asked_again_where_it_
         assert [(q["round"], q["client"], q["reason"]) for q in found["quarantined"]] == [
             (2, "south", "no answer: it has left in mid-round")
         ]
+
+
+def test_one_that_is_approved_anew_and_not_accepted_by_its_owner_has_not_left(tmp_path: Path) -> None:
+    whole = Whole(tmp_path)
+    hub = whole.hub(routed())
+    hub.run()
+    whole.network.unplug("south")
+    whole.sites["south"].leave()
+    whole.network.plug("south", whole.site("south"))
+    wait_for(lambda: state(hub, "south")["state"] == LEFT)
+    whole.network.unplug("south")
+    come_back(tmp_path / "south")
+    whole.network.plug("south", whole.site("south", accept=""))
+    wait_for(lambda: "not accepted yet" in state(hub, "south")["words"])
+    assert state(hub, "south")["state"] == "here"
+    assert state(hub, "south")["here"] is True
+    whole.stop.set()

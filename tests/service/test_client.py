@@ -217,3 +217,10 @@ def test_another_number_of_answers_than_of_queries_is_no_answer(count: int) -> N
     with pytest.raises(ServiceError, match=f"{count} answers to 2 queries; is that a gateway of fedroute") as e:
         client.predict_batch([{"x": 1}, {"x": 2}])
     assert e.value.status == 0
+
+
+@pytest.mark.parametrize("value", [object(), b"7", {1}])
+def test_a_value_that_json_has_no_word_for_is_named(value: object) -> None:
+    with pytest.raises(ServiceError, match=rf"query\.weight is a {type(value).__name__}, which JSON has no word") as e:
+        Client("http://hub", transport=answering([])).predict({"weight": value})
+    assert (e.value.status, e.value.field) == (422, "query.weight")

@@ -92,7 +92,7 @@ class Hub:
     def status(self) -> dict[str, Any]:
         """{phase, round, rounds, sites: [{client, here, state}]}: at once, from any thread. state: here, away, or
         that it has left for good; words: that it has joined after the run, or is not let in, and why."""
-        here = {*self.transport.nodes()} - (self._departed.names() - self._new)
+        here = {*self.transport.nodes()} - self._out()
         names = sorted({*self._clients, *self._joined, *self._departed.names(), *here})
         return {
             "phase": self._phase,
@@ -311,6 +311,7 @@ class Hub:
 
     def _gone(self, node: str, sites: Sites) -> None:
         """Takes note that a site has left, from now on, and lets it know that this was heard."""
+        self._refused.pop(node, None)
         if self._departed.add(node):
             self.log(f"{node} {LEFT}; the others go on")
             self._set_guide(self._guide)
@@ -422,8 +423,12 @@ class Hub:
         self._round = state.round
         self._standing.after(state.quarantined, state.round)
 
+    def _out(self) -> frozenset[str]:
+        """Those who have left and have not come back, approved anew."""
+        return self._departed.names() - self._new - {*self._refused}
+
     def _state_of(self, client: str, here: set[str]) -> str:
-        if client in self._departed.names() - self._new:
+        if client in self._out():
             return LEFT
         return "here" if client in here else "away"
 

@@ -202,12 +202,16 @@ def plain(query: Any, field: str = "query") -> Any:
 
 
 def _cell(field: str, value: Any) -> Any:
-    """What pandas and numpy write for a missing value is null. Raises ServiceError for an infinite number, 422."""
+    """What pandas and numpy write for a missing value is null. Raises ServiceError, 422, for an infinite number, and
+    for what JSON has no word for."""
     if type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, float) and math.isinf(value):
         mend = "give a number, or None where it is not known"
         raise ServiceError(422, f"{field} is not a finite number", field, mend)
+    if not isinstance(value, str | bool | int | float | list | dict | None):
+        words = f"{field} is a {type(value).__name__}, which JSON has no word for"
+        raise ServiceError(422, words, field, "give a number or a text, or None where it is not known")
     return value
 
 
